@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from triton.runtime import interpreter
 
@@ -196,7 +196,8 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class FakeGraph(TorchDispatchMode):
-    """Records in its context. A later replay computes everything again, into the same tensors."""
+    """Records in its context, where launches compute nothing. A later replay computes everything again, into the same
+    tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,8 +222,6 @@ class FakeGraph(TorchDispatchMode):
         return found
 
     def launch(self, run: Callable[[], None]) -> None:
-        with _disable_current_modes():
-            run()
         self._steps.append(run)
         self.num_launches += 1
 

@@ -21,6 +21,7 @@ from quire.attention.interface import KVLayout
 from quire.config import EngineConfig
 from quire.loading.modules.group_loader import GroupLoader
 from quire.outputs import SchedulerOutput, StepOutput
+from quire.runner import kv_cache
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.system import memory
@@ -156,8 +157,7 @@ def test_a_failed_computation_leaves_nothing_behind(gpu: Gpu) -> None:
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """A model of tensors in main memory that is said to be on a GPU."""
     monkeypatch.setenv("QUIRE_BACKEND", "torch")
-    for module in (assembly_runner, step_memory):
-        monkeypatch.setattr(module, "KVCache", CacheInMemory)
+    monkeypatch.setattr(kv_cache, "KVCache", CacheInMemory)
     return replace(load(config()), device="cuda")
 
 
@@ -223,7 +223,7 @@ def test_a_pool_that_cannot_be_allocated_ends_the_start(
     def refuse(*_: object, **__: object) -> None:
         raise FULL
 
-    monkeypatch.setattr(assembly_runner, "KVCache", refuse)
+    monkeypatch.setattr(assembly_runner, "make_cache", refuse)
     with pytest.raises(ValueError, match=r"to allocate 8 KV blocks .*; use a lower gpu_memory_utiliza.*smaller KV"):
         assembly_runner.make_runner(config(num_kv_blocks=8), on_gpu)
 

@@ -41,7 +41,7 @@ def check(architecture: str, *cases: str) -> None:
 
 
 def test_one_model_compiles() -> None:
-    check("90", "qwen2.5-0.5b", "qwen3-30b-a3b", "sampling")
+    check("90", "qwen2.5-0.5b", "qwen3-30b-a3b", "qwen3-next", "sampling")
 
 
 @pytest.mark.slow

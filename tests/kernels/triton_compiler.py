@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,8 +26,16 @@ from triton.compiler import ASTSource
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.triton_attention import TritonAttention
-from quire.kernels.triton import attention, elementwise, experts, linear, sampling
+from quire.attention.triton_states import TritonStates
+from quire.kernels.triton import attention, elementwise, experts, linear, sampling, states
+from quire.loading.presets import preset_config
 from quire.models.linear.triton_weight import TritonWeight
+from quire.models.parallel import ALONE, ModelSplit
+from quire.models.registry import read_model_config
+from quire.models.states.config import ConvConfig, DeltaConfig, MambaConfig, StateConfig
+from quire.models.states.gated_delta import GatedDeltaNet
+from quire.models.states.mamba import Mamba2
+from quire.models.states.short_conv import ShortConv
 from quire.ops import on_triton
 from quire.ops.grouped_experts import GroupedExperts
 from quire.outputs import NewSequence
@@ -38,6 +47,8 @@ _TYPES = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
     torch.int8: "*i8",
 }  # fmt: skip
+QWEN3_NEXT = DeltaConfig(16, 32, 128, 128, is_interleaved=True)
+GRANITE4 = MambaConfig(1, 128, 128, 64, has_conv_bias=True)
 _OPTIONS = ("num_warps", "num_stages")
 Launch = tuple[Any, dict[str, Any]]  #: a kernel and its arguments
 
@@ -167,6 +178,19 @@ def multiply_experts(
     return launches
 
 
+def update_states(dtype: torch.dtype, layer_class: Any, size: StateConfig, record: int) -> list[Launch]:
+    """A layer's step, with records of so many floats."""
+    config = replace(read_model_config(preset_config("random:tiny")), state=size)
+    net = layer_class(config, ModelSplit(config, ALONE), 0, dtype=dtype, device="meta")
+    memory, plan = (torch.empty((4, record), dtype=each, device="meta") for each in (torch.float32, torch.int32))
+    constants = {"RECORD": record, "NUM_RECORDS": size.num_floats() // record + 1}
+    held = TritonStates(memory, constants, 32 * record, plan, 12, [(0, 3)])
+    inputs = [net.in_proj] if hasattr(net, "in_proj") else [net.in_proj_qkvz, net.in_proj_ba]
+    with recorded(states) as launches, recorded(elementwise) as others:
+        net._rule(held, *(torch.empty((9, each.weight.shape[0]), dtype=dtype, device="meta") for each in inputs), None)
+    return launches + others
+
+
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "qwen2.5-0.5b": lambda: attend(torch.bfloat16, LayerAttention(14, 2, 64)),
     "llama-2-7b": lambda: attend(torch.float16, LayerAttention(32, 32, 128)),
@@ -193,6 +217,12 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gemma-4-moe float16": lambda: multiply_experts(torch.float16, 2048, 2816, 704, 128, 8, "gelu_tanh"),
     "mixtral float32": lambda: multiply_experts(torch.float32, 1, 4096, 14336, 8, 2),
     "mixtral float32 prompt": lambda: multiply_experts(torch.float32, 2048, 4096, 14336, 8, 2),
+    "qwen3-next": lambda: update_states(torch.bfloat16, GatedDeltaNet, QWEN3_NEXT, 98304),
+    "qwen3.5 float32": lambda: update_states(torch.float32, GatedDeltaNet, DeltaConfig(16, 16, 128, 128), 32768),
+    "granite-4-h": lambda: update_states(torch.bfloat16, Mamba2, GRANITE4, 65536),
+    "granite-4-h float16": lambda: update_states(torch.float16, Mamba2, GRANITE4, 65536 + 32),
+    "lfm2": lambda: update_states(torch.bfloat16, ShortConv, ConvConfig(2048), 49152),
+    "lfm2 float32": lambda: update_states(torch.float32, ShortConv, ConvConfig(1536, has_bias=True), 49152),
     "elementwise": lambda: compute(torch.bfloat16),
     "elementwise float16": lambda: compute(torch.float16),
     "elementwise float32": lambda: compute(torch.float32),

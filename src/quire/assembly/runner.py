@@ -6,6 +6,7 @@ import logging
 import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from quire.assembly.draft_model import DraftModel, num_drafts
 from quire.assembly.model import LoadedModel
@@ -24,7 +25,7 @@ from quire.ops.arrays import Array, DType, as_tensor, is_numpy, name_of
 from quire.runner.batch import InputBatch
 from quire.runner.drafter import Drafter
 from quire.runner.head_drafter import HeadDrafter
-from quire.runner.kv_cache import KVCache
+from quire.runner.kv_cache import KVCache, make_cache
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
 from quire.structured.matcher import Grammars
@@ -58,18 +59,16 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
     layout = KVLayout(model.attention_layers(), config.block_size)
-    if layout.has_states and loaded.device != "cpu":
-        raise ValueError(f"{loaded.source.name} has recurrent states, which are computed on a CPU only; use device cpu")
     step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     num_draft_states = num_drafts(config, loaded.device, model) if layout.has_states else 0
     bytes_to_come += num_draft_states * (layout.block_numel - layout.thin_numel) * model.kv_dtype.itemsize
-    window = None if loaded.device == "cuda" else layout.window(step_tokens)
+    window = layout.window(step_tokens) if loaded.device == "cpu" or layout.has_states else None
     block_bytes = layout.block_bytes(model.kv_dtype.itemsize)
     draft_bytes = 0 if loaded.draft is None else loaded.draft.block_bytes(config.block_size)
     whole_blocks = 1 if window is None else window.WHOLE / window.thin
     memory_share *= block_bytes / (block_bytes + draft_bytes * whole_blocks)  # drafts' KV takes a part of the memory
-    _check_drawing(loaded)
+    _check_device(loaded, layout)
     step_bytes = measure_step(config, loaded, layout, step_tokens, make_attention)
     plan = plan_pool(
         config,
@@ -92,15 +91,16 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
     namespace = replace(whole, parallel_slice=f"{group.rank}/{group.size}", encrypted_by=cipher.name if cipher else "")
     num_ids = plan.num_ids + num_draft_states
+    num_records = plan.num_blocks * layout.num_records + num_draft_states * (layout.num_records - 1)
     with explained_if_full(config, f"allocate {plan.num_blocks} KV blocks", "a lower gpu_memory_utilization"):
-        cache = KVCache(num_ids, layout, model.kv_dtype, loaded.device, is_sparse=plan.window is not None)
+        cache = make_cache(num_ids, num_records, layout, model.kv_dtype, loaded.device, plan.window is not None)
     worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace.root(), cipher)
     eos_token_ids = _end_tokens(loaded)
     grammars = None if tokenizer is None else Grammars(tokenizer, model.config.vocab_size, eos_token_ids)
     runner = ModelRunner(
         model,
         cache,
-        make_attention(cache.blocks, layout, model.dtype, is_known=step_bytes is not None),
+        make_attention(cache.blocks, layout, model.dtype, cache.records, is_known=step_bytes is not None),
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         model.config.vocab_size,
         worker,
@@ -159,10 +159,10 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
 
 
 def make_attention(
-    blocks: Array, layout: KVLayout, dtype: DType | None = None, *, is_known: bool = False
+    blocks: Array, layout: KVLayout, dtype: DType | None = None, records: Any = None, *, is_known: bool = False
 ) -> AttentionBackend:
-    """Return the fastest attention for the blocks' device and dtype; `dtype` is the queries', by default the same. One
-    that `is_known` is neither logged nor checked again."""
+    """Return the fastest attention for the blocks' device and dtype; `dtype` is the queries', by default the same.
+    `records`: `KVCache.records`. One that `is_known` is neither logged nor checked again."""
     dtype = dtype or blocks.dtype
     if is_numpy(blocks):
         kernels = load_kernels()
@@ -170,7 +170,7 @@ def make_attention(
         if kernels.functions is not None and CpuAttention.supports(dtype):
             return CpuAttention(blocks, layout, kernels.functions, dtype)
     elif uses_triton(blocks.device.type):
-        return _make_triton_attention(blocks, layout, is_known=is_known)
+        return _make_triton_attention(blocks, layout, records, is_known=is_known)
     elif not is_known:
         logger.info("attention: torch")
     from quire.attention.torch_attention import TorchAttention  # imports torch
@@ -178,13 +178,13 @@ def make_attention(
     return TorchAttention(as_tensor(blocks), layout)
 
 
-def _make_triton_attention(blocks: Array, layout: KVLayout, *, is_known: bool) -> AttentionBackend:
+def _make_triton_attention(blocks: Array, layout: KVLayout, records: Any, *, is_known: bool) -> AttentionBackend:
     """Return attention by Triton's kernels. ValueError, with advice, if they do not work here."""
     from quire.attention.triton_attention import TritonAttention  # these import torch and Triton
     from quire.attention.triton_check import check_kernels
     from quire.ops.triton_check import check_operations
 
-    attention = TritonAttention(blocks, layout)
+    attention = TritonAttention(blocks, layout, records)
     if is_known:
         return attention
     logger.info("attention: %s", describe_triton())
@@ -193,13 +193,23 @@ def _make_triton_attention(blocks: Array, layout: KVLayout, *, is_known: bool) -
     return attention
 
 
-def _check_drawing(loaded: LoadedModel) -> None:
-    """Try to draw tokens on a GPU. ValueError, with advice, if that does not work here."""
+def _check_device(loaded: LoadedModel, layout: KVLayout) -> None:
+    """Try to draw tokens and to compute states on a GPU. ValueError, with advice, if that does not work here."""
     model = loaded.model
     if uses_triton(model.device):
         from quire.runner.triton_check import check_drawing  # imports torch and Triton
 
         check_drawing(model.config.vocab_size, model.dtype, model.device)
+    if layout.has_states and model.device == "cuda":
+        record = layout.thin_numel * model.kv_dtype.itemsize
+        if not uses_triton(model.device) or layout.num_records == 1 or record % 128:
+            raise ValueError(
+                f"{loaded.source.name} has recurrent states: on a GPU they need Triton, QUIRE_KERNELS unset, blocks "
+                f"of a multiple of 128 bytes of KV, not {record}; install triton, raise block_size, or use device cpu"
+            )
+        from quire.models.states.triton_check import check_states
+
+        check_states(model)
 
 
 def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, vocab_size: int) -> Drafter:

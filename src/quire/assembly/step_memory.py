@@ -11,7 +11,7 @@ from quire.config import EngineConfig, format_size
 from quire.memory_plan import explained_if_full
 from quire.outputs import NewSequence, SchedulerOutput
 from quire.runner.batch import InputBatch
-from quire.runner.kv_cache import KVCache
+from quire.runner.kv_cache import make_cache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
 
@@ -42,8 +42,8 @@ def measure_step(
     model = loaded.model
     longest = min(num_tokens, config.max_model_len or model.config.context_length)
     lengths = _lengths(num_tokens, config.max_num_seqs, longest)
-    cache = KVCache(1, layout, model.kv_dtype, loaded.device)
-    attention = make_attention(cache.blocks, layout, model.dtype)
+    cache = make_cache(1, layout.num_records, layout, model.kv_dtype, loaded.device)
+    attention = make_attention(cache.blocks, layout, model.dtype, cache.records)
     batch = InputBatch(len(lengths), longest, config.block_size)
     runner = ModelRunner(model, cache, attention, batch, model.config.vocab_size, draws=loaded.group.rank == 0)
     sequences = [

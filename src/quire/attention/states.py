@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,6 +13,26 @@ from quire.outputs import state_ends
 from quire.system.threads import num_threads
 
 _StatePlan = structure("QuireStatePlan", "int64 num_runs", "pointer runs", "int64 block_stride num_threads")
+
+
+def sequence_runs(batch: AttentionBatch, block_size: int) -> Iterator[list[tuple[int, int, int, int]]]:
+    """Yield the runs of each sequence (`StatePlan`)."""
+    draft_block = batch.first_draft_block
+    rows, lens = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
+    drafts = [0] * len(lens) if batch.num_drafts is None else batch.num_drafts.tolist()
+    for table, row, next_row, end, num_drafts in zip(batch.block_tables, rows, rows[1:], lens, drafts, strict=False):
+        runs: list[tuple[int, int, int, int]] = []
+        at = end - (next_row - row)
+        end -= num_drafts
+        source = int(table[(at - 1) // block_size]) if at else -1
+        for stop in state_ends(at, end, block_size):
+            target = int(table[(stop - 1) // block_size])
+            runs.append((row, row + stop - at, source, target))
+            row, at, source = row + stop - at, stop, target
+        for draft_row in range(row, next_row):
+            runs.append((draft_row, draft_row + 1, source, draft_block))
+            source, draft_block = draft_block, draft_block + 1
+        yield runs
 
 
 class StatePlan:
@@ -40,24 +61,7 @@ class StatePlan:
         return plan
 
     def plan(self, batch: AttentionBatch) -> None:
-        runs: list[tuple[int, int, int, int]] = []
-        size, draft_block = self._block_size, batch.first_draft_block
-        rows, lens = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
-        drafts = [0] * len(lens) if batch.num_drafts is None else batch.num_drafts.tolist()
-        for table, row, next_row, end, num_drafts in zip(
-            batch.block_tables, rows, rows[1:], lens, drafts, strict=False
-        ):
-            at = end - (next_row - row)
-            end -= num_drafts
-            source = int(table[(at - 1) // size]) if at else -1
-            for stop in state_ends(at, end, size):
-                target = int(table[(stop - 1) // size])
-                runs.append((row, row + stop - at, source, target))
-                row, at, source = row + stop - at, stop, target
-            for draft_row in range(row, next_row):
-                runs.append((draft_row, draft_row + 1, source, draft_block))
-                source, draft_block = draft_block, draft_block + 1
-        self._set(runs)
+        self._set([run for runs in sequence_runs(batch, self._block_size) for run in runs])
 
     def _set(self, runs: list[tuple[int, int, int, int]]) -> None:
         if len(runs) > len(self._memory):

@@ -9,7 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
+from quire.attention.block_records import BlockRecords
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, StateRule
+from quire.attention.triton_states import StatePlanner
 from quire.kernels.triton import attention as kernels
 from quire.ops.arrays import name_of
 from quire.ops.cuda_graphs import MAX_TOKENS, recorded_size
@@ -128,9 +130,9 @@ def _expand(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TritonAttention:
-    """See `AttentionBackend`. The cache is on a GPU, or in main memory for Triton's interpreter. No states."""
+    """See `AttentionBackend`. The cache is on a GPU, or in main memory for the interpreter; with states, in records."""
 
-    def __init__(self, cache: torch.Tensor, layout: KVLayout) -> None:
+    def __init__(self, cache: torch.Tensor, layout: KVLayout, records: BlockRecords | None = None) -> None:
         self.layout = layout
         self.cache = cache
         self.device, self.dtype = cache.device, cache.dtype
@@ -141,7 +143,8 @@ class TritonAttention:
         self._plan_of: dict[int, _KindPlan] = {}
         plans: dict[LayerAttention, _KindPlan] = {}
         for index, layer in enumerate(layout.layers):
-            assert isinstance(layer, LayerAttention)
+            if not isinstance(layer, LayerAttention):
+                continue
             kind = replace(layer, reads_layer=None)
             if kind not in plans:
                 sizes = TileSizes.of(kind, cache.itemsize)
@@ -149,7 +152,10 @@ class TritonAttention:
             self._plan_of[index] = plans[kind]
         self._plans = [*plans.values()]
         self.kinds = [*plans]  #: of layers: those of one kind share a plan
-        self._slots_at = _aligned(_HEADER * len(plans))
+        self._records = records
+        self._states = None if records is None else StatePlanner(cache, layout, records)
+        self._states_at = _HEADER * len(plans)
+        self._slots_at = _aligned(self._states_at + (0 if records is None else StatePlanner.HEADER))
         self._memory = torch.empty(_PLAN_SIZE, dtype=torch.int32, device=self.device)
         self._num_programs = 2
         if cache.is_cuda:
@@ -162,6 +168,8 @@ class TritonAttention:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, batch: AttentionBatch) -> None:
+        blocks = batch
+        batch = batch if self._records is None else self._records.locate(batch, self.layout.block_size)
         num_tokens, (num_seqs, width) = len(batch.slot_mapping), batch.block_tables.shape
         self.is_recordable = 0 < num_tokens <= MAX_TOKENS and bool((batch.query_lens <= _MOST_DECODED).all())
         slots = np.full(recorded_size(num_tokens) if self.is_recordable else num_tokens, -1)
@@ -184,6 +192,11 @@ class TritonAttention:
                 plan.make_room(triton.next_power_of_2(num_places))
                 version += 1
             num_merges += plan.counts[2]
+        if self._states is not None:
+            own, parts = self._states.plan(blocks, end)
+            header[self._states_at :][: len(own)] = own
+            self.is_recordable &= len(self._states.groups) == 1
+            arrays, starts, end = arrays + parts, starts + own[1:], own[-1] + parts[-1].size
         if len(self._memory) < end:
             self._memory = torch.empty(triton.next_power_of_2(end), dtype=torch.int32, device=self.device)
             version += 1
@@ -208,7 +221,10 @@ class TritonAttention:
         v: torch.Tensor | None,
         sinks: torch.Tensor | StateRule | None = None,
     ) -> torch.Tensor:
-        assert not callable(sinks)
+        if callable(sinks):
+            assert self._states is not None
+            num_rows = len(q) if self.is_recordable else None
+            return sinks(self._states.of_layer(layer_index, self._memory, self._states_at, num_rows), q, k, v)
         plan, start = self._plan_of[layer_index], self.layout.starts[layer_index]
         layer, sizes = plan.layer, plan.sizes
         values_at = start + (0 if layer.has_latent else layer.num_kv_heads * self.layout.block_size * layer.head_dim)

@@ -153,7 +153,7 @@ class _OwnCache:
     _added: list[np.ndarray] = field(default_factory=list)  #: in the step in flight
 
     def __post_init__(self) -> None:
-        self._known = np.zeros(self.cache.layout.block_size * len(self.cache.blocks), dtype=bool)
+        self._known = np.zeros(self.cache.layout.block_size * self.cache.num_ids, dtype=bool)
 
     def apply(self, work: BlockWork, loaded: list[int]) -> None:
         self.cache.clear(work.fresh)

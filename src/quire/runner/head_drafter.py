@@ -33,7 +33,7 @@ class HeadDrafter(Drafter):
     ) -> None:
         super().__init__(head, attention, vocab_size, cache)
         self._head = head
-        num_blocks, size = len(served.blocks), head.fc.in_features // 2
+        num_blocks, size = served.num_ids, head.fc.in_features // 2
         hidden = new_rows(num_blocks * served.layout.block_size, size, head.dtype, head.device)
         self._hidden = hidden if is_numpy(head.dtype) else as_tensor(hidden)
         self._of_blocks = self._hidden.reshape(num_blocks, -1, size)

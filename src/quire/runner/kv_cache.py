@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from quire.attention.block_records import KV, STATES, BlockRecords
 from quire.attention.interface import KVLayout, LayerAttention
 from quire.ops.arrays import Array, DType, as_numpy, is_numpy, name_of, numpy_dtype, torch_dtype
-from quire.outputs import BlockDifference
+from quire.outputs import BlockDifference, BlockTransfer
 from quire.system.pages import new_zeros, return_memory
 
 
@@ -23,6 +25,15 @@ def new_rows(num_rows: int, size: int, dtype: DType, device: str, *, is_sparse: 
     return torch.zeros((num_rows, size), dtype=torch_dtype(name_of(dtype)), device=device)
 
 
+def make_cache(
+    num_ids: int, num_records: int, layout: KVLayout, dtype: DType, device: str, is_sparse: bool = False
+) -> KVCache:
+    """Return a cache of `num_ids` blocks; on a GPU, with states, in `num_records` records."""
+    if layout.has_states and device != "cpu":
+        return RecordCache(num_ids, num_records, layout, dtype, device)
+    return KVCache(num_ids, layout, dtype, device, is_sparse=is_sparse)
+
+
 class KVCache:
     """`num_blocks` blocks in one array, `[num_blocks, block_numel]`: numpy's in main memory, else a tensor on the
     `device`. A `dtype` of either kind will do. Some memory of a sparse one can be returned."""
@@ -32,6 +43,8 @@ class KVCache:
     ) -> None:
         self.layout = layout
         self.device = device
+        self.num_ids = num_blocks
+        self.records: BlockRecords | None = None
         self.blocks = new_rows(*layout.shape(num_blocks), dtype, device, is_sparse=is_sparse)
         # numpy copies bytes, without arithmetic
         self._rows = self.blocks.view(np.uint8) if is_numpy(self.blocks) else self.blocks
@@ -44,6 +57,9 @@ class KVCache:
             values = self.blocks[block, 0 if is_whole else self.layout.thin_numel :]
             assert is_numpy(values)
             return_memory(values)
+
+    def prepare_loads(self, transfers: Iterable[BlockTransfer]) -> None:
+        """Assign memory to blocks that loads will write."""
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
@@ -89,6 +105,44 @@ class KVCache:
 
     def _bits(self, block: int) -> np.ndarray:
         """Return a block in main memory, as integers."""
-        values = self.blocks[block]
+        values = self.blocks[block if self.records is None else self.records.held(block)]
         array = values if is_numpy(values) else as_numpy(values.cpu())
-        return array.view(f"u{array.itemsize}")
+        return array.view(f"u{array.itemsize}").ravel()
+
+
+class RecordCache(KVCache):
+    """A cache on a GPU of a model with states: `blocks` are records, [num_records, layout.thin_numel]."""
+
+    records: BlockRecords
+
+    def __init__(self, num_ids: int, num_records: int, layout: KVLayout, dtype: DType, device: str) -> None:
+        super().__init__(0, layout, dtype, device)
+        self.num_ids, self.records = num_ids, BlockRecords(layout, num_ids, num_records)
+        self.blocks = new_rows(num_records, layout.thin_numel, dtype, device)
+
+    def give_back(self, returned: Sequence[tuple[int, bool]]) -> None:
+        for block, is_whole in returned:
+            self.records.release(block, slice(0 if is_whole else 1, None))
+
+    def prepare_loads(self, transfers: Iterable[BlockTransfer]) -> None:
+        for each in transfers:
+            self.records.hold(each.dst, slice(len(each.records) or 1))
+
+    def clear(self, blocks: list[int]) -> None:
+        if blocks:
+            self.blocks[[int(self.records.hold(block, KV)[0]) for block in blocks]] = 0
+
+    def clear_slots(self, slots: list[int]) -> None:
+        size = self.layout.block_size
+        super().clear_slots([int(self.records.of[slot // size, 0]) * size + slot % size for slot in slots])
+
+    def read(self, blocks: list[int]) -> Any:
+        return [self.blocks[self.records.held(block)] for block in blocks]
+
+    def write(self, blocks: list[int], values: Any) -> None:
+        for block, each in zip(blocks, values, strict=True):
+            self.blocks[self.records.hold(block, slice(len(each)))] = each
+
+    def copy_states(self, moves: Sequence[tuple[int, int]]) -> None:
+        for source, target in moves:
+            self.blocks[self.records.hold(target, STATES)] = self.blocks[self.records.of[source, STATES]]

@@ -119,6 +119,10 @@ class ModelRunner:
         self._sums: dict[int, np.ndarray] = {}  #: of a row's hidden states, for a mean
         self._draws = draws
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
+        if cache.records is not None:
+            of = cache.records.of
+            for link in self._links():
+                link.row_of = lambda block, part: int(of[block, part])
 
     @property
     def num_moving(self) -> int:
@@ -158,6 +162,7 @@ class ModelRunner:
             if self.drafter is not None:
                 self.drafter.apply(work, out)
         finally:  # requests need their blocks even if this step fails
+            self.cache.prepare_loads(each for each in out.transfers if each.kind == "load")
             self._begin("load", out)
             for link in self._links():
                 link.cancel(out.cancelled)  # some may belong to this step

@@ -44,12 +44,12 @@ class _Piece:
     coding: CodingTally = field(default_factory=CodingTally)
 
     @classmethod
-    def of(cls, kind: str, transfers: Iterable[BlockTransfer], num_parts: int) -> _Piece:
+    def of(cls, kind: str, transfers: Iterable[BlockTransfer], row_of: Callable[[int, int], int]) -> _Piece:
         records: list[tuple[int, int, bytes, int]] = []
         for each in transfers:
             block, slot = (each.src, each.dst) if kind == "save" else (each.dst, each.src)
             parts = each.records or [(0, slot, each.key or b"")]
-            records += [(slot, block * num_parts + part, key, each.op_id) for part, slot, key in parts]
+            records += [(slot, row_of(block, part), key, each.op_id) for part, slot, key in parts]
         records.sort(key=lambda record: record[0])
         slots, rows, keys, op_ids = (list(column) for column in zip(*records, strict=True))
         return cls(kind, op_ids, rows, slots, keys)
@@ -115,11 +115,13 @@ class TransferWorker:
 
             self._device, self._stream = blocks.view(torch_dtype("uint8")), CudaStream(cache.device)
         self._block_bytes = space.block_bytes
-        self._num_parts, rest = divmod(self._device.shape[1], space.block_bytes)
+        num_parts, rest = divmod(self._device.shape[1], space.block_bytes)
         if rest:
             raise ValueError(
                 f"a block has {self._device.shape[1]} bytes, and the swap space is for {self._block_bytes}"
             )
+        #: row_of(block, part) -> where a record of a block is in the cache.
+        self.row_of: Callable[[int, int], int] = lambda block, part: block * num_parts + part
         self._device = self._device.reshape(-1, self._block_bytes)
         self._space = space
         self._closing = threading.Event()
@@ -182,7 +184,7 @@ class TransferWorker:
         self._thread.join()
 
     def _submit(self, batch: _Batch) -> Done:
-        whole = _Piece.of(batch.kind, batch.rest, self._num_parts)
+        whole = _Piece.of(batch.kind, batch.rest, self.row_of)
         with self._changed:
             self.num_outstanding += len(batch.rest)
         batch.asked_at = self._clock()
@@ -229,7 +231,7 @@ class TransferWorker:
         with self._changed:
             taken, is_cancelled = pop_piece(batch.rest, lambda each: each.op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(each.op_id for each in taken)
-        return _Piece.of(batch.kind, taken, self._num_parts), is_cancelled
+        return _Piece.of(batch.kind, taken, self.row_of), is_cancelled
 
     def _move(self, batch: _Batch, piece: _Piece) -> None:
         """Move a piece and report it. A failure does not affect the other pieces of the batch."""

@@ -66,8 +66,12 @@ class LinearAttention(Module):
             for vector in self.vectors:
                 yield f"{name}.{vector}", TensorShare((heads.total,), 0, heads.ranges)
 
-    def _rule(self, states: LayerStates, x: Array, gates: Array | None, _: None = None) -> Array:
+    def _rule(self, states: LayerStates | Any, x: Array, gates: Array | None, _: None = None) -> Array:
         """As `StateRule`, for the products."""
+        if not isinstance(states, LayerStates):
+            from quire.models.states import on_triton  # imports torch and Triton
+
+            return on_triton.linear_attention(self, states, x, gates)
         return self._compute(x, gates, states, load_function(self.kernel_name, x.dtype))
 
     def float_weights(self) -> Mapping[str, Array | None]:

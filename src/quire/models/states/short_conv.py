@@ -81,8 +81,12 @@ class ShortConv(Module):
     def __call__(self, x: Array, rotation: Rotation | None, attend: Attend, rows: Array | None) -> Array:
         return self.out_proj(select_rows(attend(self.index, self.in_proj(x), None, None, self._rule), rows))
 
-    def _rule(self, states: LayerStates, x: Array, *_: None) -> Array:
+    def _rule(self, states: LayerStates | Any, x: Array, *_: None) -> Array:
         """As `StateRule`."""
+        if not isinstance(states, LayerStates):
+            from quire.models.states import on_triton  # imports torch and Triton
+
+            return on_triton.short_conv(self, states, x)
         return self._compute(x, states, load_function("quire_short_conv", x.dtype))
 
     @takes_tensors
