@@ -112,7 +112,7 @@ def test_blocks_come_back_from_elsewhere(place: str, tmp_path: Path, monkeypatch
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", ["llama", "deepseek3", "gemma2", "qwen3-moe"])
+@pytest.mark.parametrize("name", ["llama", "deepseek3", "gemma2", "lfm2", "qwen3-moe"])
 def test_random_schedules(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA graphs, preemptions, swapping and aborts."""
     random = Random(f"{name}/{seed}")
@@ -143,11 +143,12 @@ def test_adapters_of_one_batch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "deepseek3", "gemma4"])
+@pytest.mark.parametrize("name", ["llama", "deepseek3", "gemma4", "qwen3_5"])
 def test_draft_models_and_heads(name: str) -> None:
     path, draft = {
         "llama": (checkpoint, lambda name: str(checkpoint(name))),
         "deepseek3": (head_checkpoint, lambda _: "mtp"),
+        "qwen3_5": (head_checkpoint, lambda _: "mtp"),
         "gemma4": (checkpoint, lambda name: str(assistant_checkpoint(name))),
     }[name]
     options = {"speculation": "lookup", "speculative_model": draft(name), "speculative_tokens": 3}
