@@ -145,8 +145,7 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
         for module in model.modules():
             if isinstance(module, Linear):
                 part = linear.get(id(module), REST)
-                for name in ("silu", "gated"):
-                    time_call(module, name, part)
+                time_call(module, "gated", part)
             elif isinstance(module, RMSNorm | LayerNorm):
                 part = NORMS
                 if isinstance(module, RMSNorm):

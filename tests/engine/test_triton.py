@@ -45,8 +45,9 @@ def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name:
     assert_all_greedy(name, jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="records with a stand-in")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["qwen3", *MORE])
 def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches with padding, whose contexts grow into a second part and out of the plan's memory."""
     monkeypatch.setattr(triton_attention, "_SPAN", 64)
