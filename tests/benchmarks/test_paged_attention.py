@@ -23,7 +23,7 @@ from benchmarks.paged_attention.reservation import SYSTEMS, BuddyAllocator, Rese
 from benchmarks.paged_attention.service import Decoding, Service, make_arrivals
 from benchmarks.paged_attention.study import Load, Sweep
 from benchmarks.script import make_app
-from parameters import in_turns, quick
+from parameters import in_turns
 from quire.bench.plots import save_plot
 from quire.config import SchedulerConfig
 
@@ -108,9 +108,10 @@ def _panels(number: int, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
     return panels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "name"),
-    quick([(12, "capacity")], [(13, "batched"), *product((12, 14, 16), ["capacity"])]),
+    [(13, "batched"), *product((12, 14, 16), ["capacity"])],
 )
 def test_paged_kv_serves_most_then_oracle_power_of_two_and_maximum(number: int, name: str, tmp_path: Path) -> None:
     for panel, rows in _panels(number, tmp_path).items():

@@ -86,6 +86,7 @@ def settings_for(place: Path, questions: Path, **more: Any) -> RagSettings:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_engines_in_here")
 def test_every_way_gives_the_same_tokens_and_warm_finds_all_documents_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "rag.json"

@@ -21,7 +21,8 @@ from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, simulate
 
 
-@pytest.mark.parametrize("seed", [pytest.param(4, marks=pytest.mark.slow), 21])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [4, 21])
 def test_cost_with_a_right_profile_is_near_the_best_static_policy_of_a_load(seed: int) -> None:
     load = draw_load(seed)
     load = replace(load, arrivals=load.arrivals[:100])

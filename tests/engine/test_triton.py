@@ -17,10 +17,11 @@ from quire.models.experts import Experts
 from quire.ops import cuda_graphs
 from simulated_gpu import fake_graphs, simulated_gpu
 
-MORE = (
-    "deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "mixtral", "olmo2", "phi3", "qwen3-moe",
+MODELS = (
+    "deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "mixtral", "olmo2", "phi3", "qwen3",
+    "qwen3-moe",
 )  # fmt: skip
-MODELS = ["qwen3", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +46,8 @@ def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name:
     assert_all_greedy(name, jobs)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="records with a stand-in")
-@pytest.mark.parametrize("name", ["qwen3", *MORE])
+@pytest.mark.parametrize("name", MODELS)
 def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches with padding, whose contexts grow into a second part and out of the plan's memory."""
     monkeypatch.setattr(triton_attention, "_SPAN", 64)
