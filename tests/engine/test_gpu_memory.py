@@ -35,7 +35,7 @@ FULL = torch.OutOfMemoryError(
 
 @dataclass
 class Gpu:
-    """What torch.cuda says of a GPU, on which each step takes `step_bytes`."""
+    """A stand-in for torch.cuda with a GPU, on which each step takes `step_bytes`."""
 
     free: int = 64 * MIB
     total: int = 64 * MIB

@@ -98,7 +98,7 @@ CASES = [(size, dtype) for size in (*SMALL, *SIZES) for dtype in ("float32", "bf
 
 @pytest.mark.parametrize(("size", "dtype"), quick([(each, "float32") for each in SMALL], CASES))
 def test_outputs_and_states_are_those_of_numpy(size: StateConfig, dtype: str) -> None:
-    """Of new and continued sequences, with several runs each, one of which begins amid a block."""
+    """Sequences are new or continued, and have several runs each, one of which begins amid a block."""
     worlds = Worlds(size, dtype)
     texts = [make_inputs(worlds.layer, count, seed) for seed, count in enumerate((11, 6))]
     worlds.check(*worlds.step(texts, [(0, 0, 2, [0]), (1, 0, 1, [3])]))

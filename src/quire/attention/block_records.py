@@ -37,7 +37,7 @@ class BlockRecords:
 
     def locate(self, batch: AttentionBatch, block_size: int) -> AttentionBatch:
         """Return a batch with records in place of blocks. Calibration reads blocks without any: the first one's."""
-        of_kv = np.maximum(self.of[:, 0], 0)
         blocks, offsets = np.divmod(batch.slot_mapping, block_size)
-        slots = np.where(blocks < 0, -1, of_kv[blocks].astype(np.int64) * block_size + offsets)
-        return replace(batch, block_tables=of_kv[batch.block_tables], slot_mapping=slots)
+        tables, of_slots = (np.maximum(self.of[each, 0], 0) for each in (batch.block_tables, blocks))
+        slots = np.where(blocks < 0, -1, of_slots.astype(np.int64) * block_size + offsets)
+        return replace(batch, block_tables=tables, slot_mapping=slots)

@@ -21,6 +21,11 @@ def recorded_size(num_tokens: int) -> int:
     return -(-num_tokens // step) * step
 
 
+def _fill(kept: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    for to, given in zip(kept, inputs, strict=True):
+        to[: len(given)].copy_(given)
+
+
 class GraphedPass:
     """A pass over up to `size` tokens that a CUDA graph repeats, on the memory of its first run."""
 
@@ -29,8 +34,7 @@ class GraphedPass:
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Compute the rows of these tokens. Rows behind them are of earlier passes, and finite."""
-        for to, given in zip(self._inputs, inputs, strict=True):
-            to[: len(given)].copy_(given)
+        _fill(self._inputs, inputs)
         self._graph.replay()
         return self._output[: len(inputs[0])].clone()  # graphs share memory
 
@@ -47,8 +51,7 @@ class GraphRecorder:
         """Compute a pass over inputs, [num_tokens, ...], and record it for up to `size` tokens. Returns its output, and
         None if a graph cannot repeat it."""
         kept = [each.new_zeros((size, *each.shape[1:])) for each in inputs]
-        for to, given in zip(kept, inputs, strict=True):
-            to[: len(given)].copy_(given)
+        _fill(kept, inputs)
         output = compute(*kept)[: len(inputs[0])]  # compiles and loads kernels, which a recording must not
         try:
             graph, recorded = self._capture(lambda: compute(*kept))

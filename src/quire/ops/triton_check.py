@@ -11,7 +11,7 @@ import torch
 from quire.ops import on_torch, on_triton
 from quire.ops.arrays import name_of
 
-_TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}  # of the largest value
+TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}  # of the largest value
 
 
 def check_operations(dtype: torch.dtype, device: torch.device) -> None:
@@ -41,7 +41,7 @@ def compare(name: str, expected: Callable[[], torch.Tensor], found: Callable[[],
         difference = float((own.float() - right.float()).abs().max() / right.abs().max())
     except Exception as error:
         raise ValueError(_advise(name, f"fails here: {error}")) from error
-    if not difference <= _TOLERANCE[name_of(right.dtype)]:
+    if not difference <= TOLERANCE[name_of(right.dtype)]:
         raise ValueError(_advise(name, f"differs from torch by {difference:.2g} of its largest value"))
 
 

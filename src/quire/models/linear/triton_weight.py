@@ -12,6 +12,7 @@ from torch import Tensor
 
 from quire.kernels.triton import linear as kernels
 from quire.ops.arrays import name_of
+from quire.ops.triton_check import TOLERANCE
 
 _BLOCK = 128  # rows are padded to whole blocks of inputs: a step of 8 bits, and two groups of 4 bits
 _PROGRAMS = 512  # tiles of outputs times spans, if that leaves spans of `_SPAN` inputs
@@ -20,7 +21,6 @@ _FEW_ROWS = 64
 _FEW_TILES = 96  # of more rows, which leave processors idle
 _COLUMNS = 64
 _AT_ONCE = 2**22  # weights quantized at once
-_TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}  # of the largest value
 
 
 class TritonWeight:
@@ -101,7 +101,7 @@ def check_products(bits: int, dtype: torch.dtype, device: torch.device) -> None:
             for num_rows in (1, 20, len(x)):
                 found = packed.product(x[:num_rows], None).double()
                 difference = float((found - expected[:num_rows]).abs().max() / expected.abs().max())
-                if not difference <= _TOLERANCE[name_of(dtype)]:
+                if not difference <= TOLERANCE[name_of(dtype)]:
                     raise ValueError(f"it differs from torch by {difference:.2g} of its largest value")
     except Exception as error:
         what = f"the Triton kernel for weights of {bits} bits does not work here"
