@@ -274,7 +274,7 @@ def test_an_engine_compares_the_kernels_with_torch_first(
     assert not cache.any()
 
     monkeypatch.setattr(TritonAttention, "attend", lambda *given: torch.ones_like(given[2]))
-    with pytest.raises(ValueError, match=r"differ from torch by .* QUIRE_KERNELS=none"):
+    with pytest.raises(ValueError, match=r"differs by .* QUIRE_KERNELS=none"):
         assembly_runner.make_attention(cache, layout)
 
     def fail(*args: Any, **more: Any) -> None:
@@ -286,5 +286,5 @@ def test_an_engine_compares_the_kernels_with_torch_first(
     monkeypatch.undo()
     monkeypatch.setattr(assembly_runner, "uses_triton", lambda device: device == DEVICE)
     monkeypatch.setattr(on_triton, "gate", lambda x: x[:, ::2])
-    with pytest.raises(ValueError, match=r"kernel for gate differs from torch by .* QUIRE_KERNELS=none"):
+    with pytest.raises(ValueError, match=r"kernel for gate differs by .* QUIRE_KERNELS=none"):
         assembly_runner.make_attention(cache, layout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,19 +31,26 @@ def check_operations(dtype: torch.dtype, device: torch.device) -> None:
         "rotate_heads": (qkv, *angles, None, 4, 2, weight[:64], weight[64:128], 1e-5, 0.0, False),
     }
     for name, (first, *more) in calls.items():
-        compare(name, *(partial(getattr(each, name), first.clone(), *more) for each in (on_torch, on_triton)))
+        expected, found = (partial(getattr(each, name), first.clone(), *more) for each in (on_torch, on_triton))
+        compare(name, expected, found)
 
 
-def compare(name: str, expected: Callable[[], torch.Tensor], found: Callable[[], torch.Tensor]) -> None:
-    """ValueError, with advice, if a kernel's result differs from that of torch, or cannot be computed."""
+def compare(
+    name: str,
+    expected: Callable[[], torch.Tensor],
+    found: Callable[[], torch.Tensor],
+    advice: str = "set QUIRE_KERNELS=none to compute with torch",
+    tolerance: Mapping[str, float] = TOLERANCE,
+) -> None:
+    """ValueError, with advice, if a kernel's result cannot be computed, or differs by more than a share of the largest
+    value."""
     try:
         right, own = expected(), found()
         difference = float((own.float() - right.float()).abs().max() / right.abs().max())
+        problem = (
+            "" if difference <= tolerance[name_of(right.dtype)] else f"differs by {difference:.2g} of the largest value"
+        )
     except Exception as error:
-        raise ValueError(_advise(name, f"fails here: {error}")) from error
-    if not difference <= TOLERANCE[name_of(right.dtype)]:
-        raise ValueError(_advise(name, f"differs from torch by {difference:.2g} of its largest value"))
-
-
-def _advise(name: str, what: str) -> str:
-    return f"the Triton kernel for {name} {what}; set QUIRE_KERNELS=none to compute with torch"
+        raise ValueError(f"the Triton kernel for {name} fails here: {error}; {advice}") from error
+    if problem:
+        raise ValueError(f"the Triton kernel for {name} {problem}; {advice}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear
 from quire.models.states.linear_attention import LinearAttention
 from quire.models.states.short_conv import ShortConv
-from quire.ops.arrays import as_tensor, name_of
+from quire.ops.arrays import as_tensor
+from quire.ops.triton_check import compare
 
 _TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 4e-2}  # of the largest value
 #: A prompt of 11 tokens in blocks of 8, and the ninth one behind the state that this leaves.
@@ -24,18 +26,12 @@ _BATCH = AttentionBatch(np.array([0, 11, 12]), np.array([11, 9]), np.array([[0, 
 
 def check_states(model: CausalLM) -> None:
     """Compute random tokens with a model's kind of layer. ValueError if a kernel fails or differs."""
-    try:
-        expected, found = (_compute(model, device) for device in ("cpu", model.device))
-        difference = float((found - expected).abs().max() / expected.abs().max())
-    except Exception as error:
-        raise ValueError(f"Triton's kernels for recurrent states fail here: {error}; use device cpu") from error
-    if not difference <= _TOLERANCE[name_of(model.dtype)]:
-        text = f"differ from numpy by {difference:.2g} of the largest value"
-        raise ValueError(f"Triton's kernels for recurrent states {text}; use device cpu")
+    expected, found = (functools.partial(_compute, model, device) for device in ("cpu", model.device))
+    compare("recurrent states", expected, found, "use device cpu", _TOLERANCE)
 
 
 def _compute(model: CausalLM, device: str) -> torch.Tensor:
-    """Return outputs in main memory, float32 [num_tokens, features], which numpy computes on cpu."""
+    """Return outputs in main memory, [num_tokens, features] in the model's dtype, which numpy computes on cpu."""
     kind: Any = next(type(each) for each in model.modules() if isinstance(each, LinearAttention | ShortConv))
     net, dtype = kind(model.config, model.split, 0, dtype=model.dtype, device="meta"), model.dtype
     generator = torch.Generator().manual_seed(0)
@@ -53,9 +49,9 @@ def _compute(model: CausalLM, device: str) -> torch.Tensor:
         plan = StatePlan(4 * floats, 8)
         plan.plan(_BATCH)
         states = LayerStates(np.zeros((3, floats), np.float32), 0, floats, plan)
-        return as_tensor(net._compute(*given, states, None)).float()
+        return as_tensor(net._compute(*given, states, None)).to(dtype)
     layout = KVLayout([LayerAttention(1, 1, 64), LayerState(floats, dtype.itemsize)], 8)
     cache = torch.zeros((3 * layout.num_records, layout.thin_numel), dtype=dtype, device=device)
     attention = TritonAttention(cache, layout, BlockRecords(layout, 3, len(cache)))
     attention.plan(_BATCH)
-    return attention.attend(1, given[0], given[-1] if len(given) > 1 else None, None, net._rule).float().cpu()
+    return attention.attend(1, given[0], given[-1] if len(given) > 1 else None, None, net._rule).cpu()
