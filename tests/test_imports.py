@@ -24,9 +24,10 @@ MAY_USE_REFERENCE = ("progressive",)
 #: Files or folders that import torch or Triton at their top: for a GPU, as the reference, or for healing.
 IMPORT_TORCH = (
     "attention.torch_attention", "attention.triton_attention", "attention.triton_check", "attention.triton_states",
-    "kernels.triton", "models.linear.triton_weight", "models.states.on_triton", "models.states.triton_check",
-    "ops.cuda_graphs", "ops.grouped_experts", "ops.on_torch", "ops.on_triton", "ops.triton_check",
-    "progressive.healing", "runner.triton_check", "runner.triton_drawing", "tiers.cuda",
+    "kernels.triton", "models.linear.triton_encodings", "models.linear.triton_weight", "models.states.on_triton",
+    "models.states.triton_check", "ops.cuda_graphs", "ops.encoded_weight", "ops.grouped_experts", "ops.on_torch",
+    "ops.on_triton", "ops.triton_check", "progressive.healing", "runner.triton_check", "runner.triton_drawing",
+    "tiers.cuda",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """

@@ -7,20 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quire.models.linear.triton_encodings import round_weight
 from quire.models.linear.triton_weight import TritonWeight
 
 
 def decoded(weight: TritonWeight) -> Tensor:
     """Decode the packed bytes by their definition: float64 [out_features, in_features]."""
-    packed, scales = weight._packed.cpu().view(torch.uint8).int(), weight._scales.cpu().double()
-    if weight.bits == 8:
+    encoded = weight.encoded
+    assert encoded.scales is not None
+    packed, scales = encoded.numbers.cpu().view(torch.uint8).int(), encoded.scales.cpu().double()
+    if encoded.form.bits == 8:
         values = (packed - 256 * (packed > 127)) * scales[:, None]
     else:
         pairs = packed.unflatten(1, (-1, 64))
         groups = torch.stack((pairs % 16, pairs // 16), dim=2).flatten(1, 2)  # [out_features, groups, 64]
         scale, low = (each.T[..., None] for each in (scales[:, 0], scales[:, 1]))
         values = (groups * scale + low).flatten(1)
-    return values[:, : weight.in_features].to(weight._packed.device)
+    return values[:, : encoded.depth].to(weight.device)
 
 
 @torch.no_grad()
@@ -32,5 +35,5 @@ def round_weights(model: Any, quantization: str) -> None:
         is_kept = parameter.dim() == 1 or any(part in name for part in ("embed_tokens", "lora_", "mlp.gate.weight"))
         if not is_kept:
             bits = 8 if "lm_head" in name or quantization == "int8" else 4
-            rounded = decoded(TritonWeight(parameter.flatten(0, -2), bits))
+            rounded = decoded(TritonWeight(round_weight(parameter.flatten(0, -2), bits)))
             parameter.copy_(rounded.reshape(parameter.shape))

@@ -65,8 +65,8 @@ class EngineConfig(EnvironmentSettings):
     )
     weights: str = setting(
         "auto",
-        "Layout of weights in bfloat16 on cpu, which changes no bit: plain, packed12 (three quarters of the memory), "
-        "or auto (the faster one).",
+        "Layout of weights in bfloat16, which loses nothing: plain, packed12 (three quarters of the memory), or auto "
+        "(the faster one; plain on cuda).",
         choices=WEIGHT_LAYOUTS,
     )
     device: str = setting("auto", "auto (cuda if there is one), cpu or cuda.", choices=DEVICES)

@@ -29,11 +29,13 @@ from engine.harness import (
     run,
 )
 from engine.test_precision_stages import original
+from gguf_files import write_gguf
 from loading import test_quantized_checkpoints as quantized
 from parameters import quick
 from quire import LLM, BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.assembly import load, make_engine
 from quire.config import EngineConfig
+from quire.models.linear.triton_weight import TritonWeight
 from quire.outputs import TransferReport
 from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
@@ -50,6 +52,16 @@ PARAMS: dict[str, SamplingParams | BeamSearchParams] = {
     "beams": BeamSearchParams(beam_width=3, max_tokens=4),
     "pooling": SamplingParams(max_tokens=1, pooling="mean"),
 }
+ENCODED = [
+    "awq",
+    "gptq-act-order",
+    "fp8-blocks",
+    "w8a8",
+    "w4a16",
+    "llama Q4_0",
+    "qwen3-moe Q8_0",
+    "gpt-oss-window Q4_1",
+]
 PLACES: dict[str, dict[str, Any]] = {
     "host": {"swap_space": "8MiB", "recovery_policy": "swap", "num_kv_blocks": 20, "watermark": 0},
     "file": {"swap_dir": True, "recovery_policy": "swap", "num_kv_blocks": 20, "watermark": 0},
@@ -170,16 +182,45 @@ def test_a_grammar() -> None:
     assert texts[0] == texts[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["awq", "gptq", "fp8-blocks", "w8a8", "w4a16"])
-def test_quantized_checkpoints(name: str, tmp_path: Path) -> None:
-    quantized.write(tmp_path / name, name)
+def write_encoded(name: str, path: Path) -> Path:
+    """Write a small model whose weights are quantized, or in blocks: a folder or a GGUF file."""
+    if name in quantized.FORMATS:
+        quantized.write(path, name)
+        return path
+    architecture, encoding = name.split()
+    return write_gguf(checkpoint(architecture), path.with_suffix(".gguf"), encoding)
 
-    def tokens_on(device: str) -> list[list[int]]:
-        llm = make_llm(name, tmp_path / name, dtype="float32", **SMALL | {"device": device})
-        return outputs(drive(llm, [Job(range(10), greedy_params(5))])[0])
 
-    assert tokens_on("cuda") == tokens_on("cpu")
+@pytest.mark.parametrize("name", quick(["awq"], ENCODED))
+def test_encoded_weights_stay_as_small_and_mean_what_they_should(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, tokens, sizes = write_encoded(name, tmp_path / "model"), [], []
+    monkeypatch.setenv("QUIRE_BACKEND", "torch")  # which decodes them on a CPU
+    for device in ("cuda", "cpu"):
+        llm = make_llm(name, path, dtype="float32", **SMALL | {"device": device})
+        sizes.append(llm.engine.runner.model.weight_bytes())
+        tokens.append(outputs(drive(llm, [Job(range(10), greedy_params(5))])[0]))
+    assert tokens[0] == tokens[1]
+    assert sizes[0] < 0.7 * sizes[1]
+
+
+@pytest.mark.parametrize("name", quick(["llama"], ["llama", "qwen3-moe", "deepseek3"]))
+def test_weights_of_12_bits_are_those_of_the_checkpoint(name: str) -> None:
+    models, answers = [], []
+    for weights in ("plain", "packed12"):
+        llm = make_llm(name, dtype="bfloat16", weights=weights, **SMALL)
+        (job,) = drive(llm, [Job(PROMPTS[2], SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0))])
+        answers.append([each.logprob for place in job.output.prompt_logprobs[1:] for each in place.values()])
+        models.append(dict(llm.engine.runner.model.weighted_layers()))
+    off = sorted(abs(one / other - 1) for one, other in zip(*answers, strict=True))
+    assert off[len(off) // 2] < 0.02  # in bfloat16, where a near tie may choose another expert
+    num_packed = 0
+    for path, layer in models[1].items():
+        if isinstance(packed := layer.packed, TritonWeight):
+            num_packed += 1
+            assert torch.equal(packed.encoded.decode().bfloat16().cpu(), models[0][path].weight.cpu()), path
+    assert num_packed > 10
 
 
 @pytest.mark.slow

@@ -11,8 +11,11 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
+from encoded_rows import random_rows
 from parameters import quick
+from quire.models.linear.triton_encodings import compact_weight, open_blocks, round_weight
 from quire.ops import grouped_experts
+from quire.ops.encoded_weight import EncodedWeight, plain_weight
 from quire.ops.grouped_experts import GroupedExperts
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,6 +35,7 @@ class Case:
     has_biases: bool = False
     shared: str = ""  #: plain or gated
     only: tuple[int, ...] = ()  #: experts that are chosen; by default all
+    forms: tuple[str, str, str] | None = None  #: of gate, up and down: bits, or types of blocks; by default plain
 
 
 CASES = {
@@ -48,6 +52,14 @@ CASES = {
     "gated shared expert": Case(shared="gated"),
     "bfloat16": Case(dtype=torch.bfloat16, has_biases=True, shared="gated"),
     "bfloat16, large tiles": Case(num_rows=90, count=3, dtype=torch.bfloat16),
+    "8 bits": Case(hidden=200, inner=72, forms=("8",) * 3),
+    "4 bits": Case(hidden=200, inner=72, forms=("4",) * 3, has_biases=True, activation="clamped_swiglu"),
+    "12 bits": Case(hidden=200, inner=72, forms=("12",) * 3, dtype=torch.bfloat16),
+    "12 bits, large tiles": Case(
+        num_rows=60, count=2, chosen=2, hidden=130, inner=70, forms=("12",) * 3, dtype=torch.bfloat16
+    ),
+    "blocks": Case(hidden=256, inner=256, count=3, forms=("Q4_K", "Q4_0", "Q6_K"), activation="gelu_tanh"),
+    "MXFP4": Case(hidden=96, inner=64, forms=("MXFP4",) * 3, only=(5, 2)),
 }
 
 
@@ -77,7 +89,31 @@ def make(case: Case) -> tuple[GroupedExperts, list[Any], tuple[Any, ...]]:
     shared = draw(case.num_rows, case.hidden, seed=3, dtype=case.dtype) if case.shared else None
     gate = draw(case.num_rows, 1, seed=4, dtype=case.dtype) if case.shared == "gated" else None
     factors = draw(case.num_rows, chosen, seed=5)
-    return GroupedExperts(*layers, case.activation, 2.0, 1.7), layers, (x, experts, factors, shared, gate)
+    if case.forms is not None:
+        encoded = [
+            [encode(form, weight) for weight, _ in layer] for form, layer in zip(case.forms, layers, strict=True)
+        ]
+        biases = [[bias for _, bias in layer] for layer in layers]
+        layers = [
+            [(each.decode(), bias) for each, bias in zip(*pair, strict=True)]
+            for pair in zip(encoded, biases, strict=True)
+        ]
+        given = [[*zip(*pair, strict=True)] for pair in zip(encoded, biases, strict=True)]
+    else:
+        given = [[(plain_weight(weight), bias) for weight, bias in layer] for layer in layers]
+    return GroupedExperts(*given, case.activation, 2.0, 1.7), layers, (x, experts, factors, shared, gate)
+
+
+def encode(form: str, weight: torch.Tensor) -> EncodedWeight:
+    if form == "12":
+        weight[2, 3], weight[5, 4] = 1e-30, 100
+        compact = compact_weight(weight)
+        assert compact is not None
+        return compact
+    if form.isdecimal():
+        return round_weight(weight, int(form))
+    rows = random_rows(form, *weight.shape, seed=int(1000 * weight[0, 0].abs()))
+    return open_blocks(form, torch.from_numpy(rows).to(DEVICE), weight.shape[1], 0)
 
 
 def expect(case: Case, layers: list[Any], arguments: tuple[Any, ...]) -> torch.Tensor:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +30,7 @@ from quire.attention.triton_attention import TritonAttention
 from quire.attention.triton_states import TritonStates
 from quire.kernels.triton import attention, elementwise, experts, linear, sampling, states
 from quire.loading.presets import preset_config
+from quire.models.linear.triton_encodings import BLOCK_FORMS, FORMS
 from quire.models.linear.triton_weight import TritonWeight
 from quire.models.parallel import ALONE, ModelSplit
 from quire.models.registry import read_model_config
@@ -37,6 +39,7 @@ from quire.models.states.gated_delta import GatedDeltaNet
 from quire.models.states.mamba import Mamba2
 from quire.models.states.short_conv import ShortConv
 from quire.ops import on_triton
+from quire.ops.encoded_weight import EncodedWeight, Form, plain_weight
 from quire.ops.grouped_experts import GroupedExperts
 from quire.outputs import NewSequence
 from quire.runner.row_state import RowState
@@ -45,7 +48,7 @@ from quire.sampling_params import SamplingParams
 
 _TYPES = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
-    torch.int8: "*i8",
+    torch.int16: "*i16", torch.int8: "*i8",
 }  # fmt: skip
 QWEN3_NEXT = DeltaConfig(16, 32, 128, 128, is_interleaved=True)
 GRANITE4 = MambaConfig(1, 128, 128, 64, has_conv_bias=True)
@@ -81,17 +84,26 @@ def recorded(module: ModuleType) -> Iterator[list[Launch]]:
 def compile_launch(launch: Launch, architecture: int) -> dict[str, Any]:
     """Compile as a launch with these arguments does: some integers that 16 divides are known to be so."""
     kernel, given = launch
-    signature, constants, attributes = {}, {}, {}
+    signature: dict[str, Any] = {}
+    constants: dict[tuple[int, ...], Any] = {}
+    attributes = {}
+
+    def type_of(value: Any, place: tuple[int, ...], *, is_constant: bool, knows_values: bool) -> Any:
+        if isinstance(value, tuple) and not is_constant:
+            return tuple(type_of(e, (*place, i), is_constant=False, knows_values=True) for i, e in enumerate(value))
+        is_known = isinstance(value, int) and knows_values
+        if is_constant or value is None or (is_known and value == 1):
+            constants[place] = value
+            return "constexpr"
+        if isinstance(value, torch.Tensor) or (is_known and value % 16 == 0):
+            attributes[place] = [["tt.divisibility", 16]]
+        return _TYPES[value.dtype] if isinstance(value, torch.Tensor) else {int: "i32", float: "fp32"}[type(value)]
+
     for at, parameter in enumerate(kernel.params):
-        name, value = parameter.name, given[parameter.name]
-        knows_value = isinstance(value, int) and not parameter.do_not_specialize
-        if parameter.is_constexpr or value is None or (knows_value and value == 1):
-            signature[name], constants[name] = "constexpr", value
-            continue
-        is_tensor = isinstance(value, torch.Tensor)
-        signature[name] = _TYPES[value.dtype] if is_tensor else {int: "i32", float: "fp32"}[type(value)]
-        if is_tensor or (knows_value and value % 16 == 0):
-            attributes[(at,)] = [["tt.divisibility", 16]]
+        signature[parameter.name] = type_of(
+            given[parameter.name], (at,), is_constant=parameter.is_constexpr,
+            knows_values=not parameter.do_not_specialize,
+        )  # fmt: skip
     source = ASTSource(kernel, signature, constants, attributes)
     options = {name: given[name] for name in _OPTIONS if name in given}
     compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
@@ -142,9 +154,37 @@ def compute(dtype: torch.dtype) -> list[Launch]:
     return launches
 
 
-def multiply(dtype: torch.dtype, bits: int, width: int = 4096) -> list[Launch]:
+def encoded(form: str, width: int, depth: int, dtype: torch.dtype) -> EncodedWeight:
+    """A weight of a form without values: plain, of 8, 4 or 12 bits, or of a type of blocks."""
+
+    def empty(*shape: int, dtype: torch.dtype = torch.int8) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    if form == "plain":
+        return plain_weight(empty(width, depth, dtype=dtype))
+    if form == "12":
+        exceptions = empty(width + 1, dtype=torch.int32), empty(9, dtype=torch.int32), empty(9, dtype=torch.float32)
+        base = empty(width, dtype=torch.int16)
+        return EncodedWeight(
+            FORMS[12], width, depth, empty(width, depth // 2), base, None, empty(width, depth), *exceptions
+        )
+    own = FORMS[int(form)] if form in ("8", "4") else (BLOCK_FORMS | {"FP8": Form(8, 128, is_float=True)})[form]
+    numbers = empty(width, depth * own.bits // 8)
+    if not own.group:
+        return EncodedWeight(own, width, depth, numbers, empty(width, dtype=torch.float32))
+    shape = (depth // own.group, 2 if own.has_lows else 1, width)
+    scales = empty(
+        shape[0] // own.spread, *shape[1:], dtype=torch.bfloat16 if form in ("4", "MXFP4") else torch.float16
+    )
+    factors = empty(*shape) if own.spread > 1 else None
+    return EncodedWeight(
+        own, width, depth, numbers, scales, factors, empty(16) if form in ("MXFP4", "IQ4_XS") else None
+    )
+
+
+def multiply(dtype: torch.dtype, form: str, width: int = 4096) -> list[Launch]:
     """Decodes of one row and of several, and a prompt, at 4,096 inputs."""
-    weight = TritonWeight(torch.empty((width, 4096), dtype=dtype, device="meta"), bits)
+    weight = TritonWeight(encoded(form, width, 4096, dtype))
     bias = torch.empty(width, dtype=dtype, device="meta")
     with recorded(linear) as launches:
         for num_rows in (1, 20, 200):
@@ -163,12 +203,19 @@ def draw(dtype: torch.dtype, vocab_size: int) -> list[Launch]:
 
 
 def multiply_experts(
-    dtype: torch.dtype, num_rows: int, hidden: int, inner: int, count: int, chosen: int, activation: str = "silu"
+    dtype: torch.dtype,
+    num_rows: int,
+    hidden: int,
+    inner: int,
+    count: int,
+    chosen: int,
+    activation: str = "silu",
+    form: str = "plain",
 ) -> list[Launch]:
     """The products of a mixture's experts, with biases if their activation is clamped."""
     bias = None if activation != "clamped_swiglu" else torch.empty(max(hidden, inner), dtype=dtype)
     layers = [
-        [(torch.empty(shape, dtype=dtype).expand(shape), None if bias is None else bias[: shape[0]])] * count
+        [(encoded(form, *shape, dtype), None if bias is None else bias[: shape[0]])] * count
         for shape in ((inner, hidden), (inner, hidden), (hidden, inner))
     ]
     grouped = GroupedExperts(*layers, activation, 7.0, 1.702)
@@ -203,18 +250,30 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gpt-oss": lambda: attend(torch.bfloat16, LayerAttention(64, 8, 64, window=128), has_sinks=True),
     "deepseek-v2 latent": lambda: attend(torch.bfloat16, LayerAttention(128, 1, 576, 512, has_latent=True)),
     "deepseek-v2": lambda: attend(torch.bfloat16, LayerAttention(128, 128, 192, 128)),
-    "llama-3-8b int8": lambda: multiply(torch.bfloat16, 8),
-    "llama-3-8b int4": lambda: multiply(torch.bfloat16, 4),
-    "llama-3-8b int8 head": lambda: multiply(torch.bfloat16, 8, 128256),
-    "llama-2-7b int8": lambda: multiply(torch.float16, 8),
-    "llama-2-7b int4": lambda: multiply(torch.float16, 4),
-    "llama-3-8b int8 float32": lambda: multiply(torch.float32, 8),
-    "llama-3-8b int4 float32": lambda: multiply(torch.float32, 4),
+    "llama-3-8b int8": lambda: multiply(torch.bfloat16, "8"),
+    "llama-3-8b int4": lambda: multiply(torch.bfloat16, "4"),
+    "llama-3-8b int8 head": lambda: multiply(torch.bfloat16, "8", 128256),
+    "llama-2-7b int8": lambda: multiply(torch.float16, "8"),
+    "llama-2-7b int4": lambda: multiply(torch.float16, "4"),
+    "llama-3-8b int8 float32": lambda: multiply(torch.float32, "8"),
+    "llama-3-8b int4 float32": lambda: multiply(torch.float32, "4"),
+    "llama-3-8b packed12": lambda: multiply(torch.bfloat16, "12"),
+    **{f"llama-3-8b {form}": partial(multiply, torch.bfloat16, form) for form in (*BLOCK_FORMS, "FP8")},
+    "llama-3-8b Q4_K float32": lambda: multiply(torch.float32, "Q4_K"),
     "qwen3-30b-a3b": lambda: multiply_experts(torch.bfloat16, 1, 2048, 768, 128, 8),
     "qwen3-30b-a3b prompt": lambda: multiply_experts(torch.bfloat16, 2048, 2048, 768, 128, 8),
     "gpt-oss-20b": lambda: multiply_experts(torch.bfloat16, 8, 2880, 2880, 32, 4, "clamped_swiglu"),
     "gpt-oss-20b prompt": lambda: multiply_experts(torch.bfloat16, 2048, 2880, 2880, 32, 4, "clamped_swiglu"),
     "gemma-4-moe float16": lambda: multiply_experts(torch.float16, 2048, 2816, 704, 128, 8, "gelu_tanh"),
+    "qwen3-30b-a3b int4": lambda: multiply_experts(torch.bfloat16, 1, 2048, 768, 128, 8, form="4"),
+    "qwen3-30b-a3b int4 prompt": lambda: multiply_experts(torch.bfloat16, 2048, 2048, 768, 128, 8, form="4"),
+    "qwen3-30b-a3b packed12 prompt": lambda: multiply_experts(torch.bfloat16, 2048, 2048, 768, 128, 8, form="12"),
+    "mixtral Q4_K": lambda: multiply_experts(torch.float16, 8, 4096, 14336, 8, 2, form="Q4_K"),
+    "gpt-oss-20b MXFP4": lambda: multiply_experts(torch.bfloat16, 8, 2880, 2880, 32, 4, "clamped_swiglu", "MXFP4"),
+    "gpt-oss-20b MXFP4 prompt": lambda: multiply_experts(
+        torch.bfloat16, 2048, 2880, 2880, 32, 4, "clamped_swiglu", "MXFP4"
+    ),
+    "deepseek-v3 FP8": lambda: multiply_experts(torch.bfloat16, 1, 7168, 2048, 256, 8, form="FP8"),
     "mixtral float32": lambda: multiply_experts(torch.float32, 1, 4096, 14336, 8, 2),
     "mixtral float32 prompt": lambda: multiply_experts(torch.float32, 2048, 4096, 14336, 8, 2),
     "qwen3-next": lambda: update_states(torch.bfloat16, GatedDeltaNet, QWEN3_NEXT, 98304),

@@ -136,7 +136,7 @@ def test_packed_experts_are_not_grouped_and_wrong_products_are_refused(monkeypat
     experts = mlp.experts
     assert experts._grouped() is experts._grouped()
     experts._products = experts._products[0], lambda x, *_: x
-    with pytest.raises(ValueError, match=r"kernel for experts differs from torch by .*; set QUIRE_KERNELS=none"):
+    with pytest.raises(ValueError, match=r"kernel for experts differs by .*; set QUIRE_KERNELS=none"):
         check_experts(mlp)
 
 

@@ -23,6 +23,7 @@ pytest.importorskip("triton", reason="Triton is not installed; there are package
 from triton.runtime import interpreter
 
 from quire.models.linear import triton_weight
+from quire.models.linear.triton_weight import TritonWeight
 
 NUM_TOKENS = 5
 DEVICE = "meta"
@@ -65,12 +66,12 @@ def test_a_pass(name: str) -> None:
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_a_pass_with_quantized_weights(quantization: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized_weight, "uses_triton", lambda device: True)
-    monkeypatch.setattr(triton_weight, "check_products", lambda *of: None)
+    monkeypatch.setattr(triton_weight, "_checked", lambda weight, *of: TritonWeight(weight))
     model = build_model(read_model_config(make_config("llama").to_dict()), torch.bfloat16, DEVICE)
     model.quantize(quantization)
     for _, layer in model.weighted_layers():
         layer.pack(DEVICE)  # type: ignore[attr-defined]
-    assert isinstance(model.lm_head.packed, triton_weight.TritonWeight)
+    assert isinstance(model.lm_head.packed, TritonWeight)
     check_pass(model)
 
 

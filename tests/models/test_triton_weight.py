@@ -26,7 +26,7 @@ from ranks import load, logits_of, on_ranks
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
 from quire.models.linear import triton_weight
-from quire.models.linear.triton_weight import TritonWeight, check_products
+from quire.models.linear.triton_weight import TritonWeight, quantize
 from triton_weights import decoded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,7 +54,7 @@ def check(found: Tensor, expected: Tensor) -> None:
 def check_shape(bits: int, dtype: torch.dtype, num_rows: int, depth: int, columns: int, seed: int = 0) -> None:
     weight, bias = draw(columns, depth, dtype=dtype, seed=seed), draw(columns, dtype=dtype, seed=seed + 1)
     x = draw(num_rows, depth + 3, dtype=dtype, seed=seed + 2)[:, :depth]  # rows lie apart
-    packed = TritonWeight(weight, bits)
+    packed = quantize(weight, bits)
     exact = x.double() @ decoded(packed).T
     check(packed.product(x, None), exact)
     check(packed.product(x, bias), exact + bias)
@@ -115,7 +115,7 @@ def test_a_gpu_needs_triton_and_takes_float16(monkeypatch: pytest.MonkeyPatch) -
 @each_bits
 def test_a_rows_bits_depend_on_no_other_row(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_weight, "_SPAN", 128)
-    weight = TritonWeight(draw(70, 300, dtype=torch.bfloat16), bits)
+    weight = quantize(draw(70, 300, dtype=torch.bfloat16), bits)
     assert weight._num_spans == 2
     x, bias = draw(70, 300, dtype=torch.bfloat16, seed=1), draw(70, dtype=torch.bfloat16, seed=2)
     together = weight.product(x, bias)
@@ -137,7 +137,7 @@ def test_weights_are_those_of_a_cpu(bits: int) -> None:
     weight[5], weight[6] = 0.0, 0.25  # a single value: a grid without width
     library = load_kernels().functions
     assert library is not None
-    found = decoded(TritonWeight(weight, bits))
+    found = decoded(quantize(weight, bits))
     rows = torch.eye(700)  # whose integers are exact
     expected = as_tensor(quantized_weight.QuantizedWeight(weight, bits, library).product(rows, None)).T
     torch.testing.assert_close(found.float(), expected, rtol=1e-5, atol=1e-6)
@@ -147,11 +147,11 @@ def test_weights_are_those_of_a_cpu(bits: int) -> None:
 
 def test_kernels_are_compared_with_torch_before_weights_depend_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = draw(8, 64)
-    check_products.cache_clear()
+    monkeypatch.setattr(triton_weight, "_CHECKED", set())
     monkeypatch.setattr(triton_weight, "_SPAN", 128)
     multiply = triton_weight.TritonWeight.product
     monkeypatch.setattr(triton_weight.TritonWeight, "product", lambda self, x, bias: 1.01 * multiply(self, x, bias))
-    with pytest.raises(ValueError, match=r"it differs from torch by 0\.0.*leave out the quantization"):
+    with pytest.raises(ValueError, match=r"weights of 8 bits differs by 0\.0.*leave out the quantization"):
         quantized_weight.quantize_weight(weight, "int8")
     monkeypatch.undo()
     with pytest.raises(ValueError, match="or a GPU with Triton"):

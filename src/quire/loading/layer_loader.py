@@ -120,7 +120,7 @@ class LayerLoader:
 
     def lay_out(self, weights: str) -> None:
         """Choose the layout of packed weights, before `start`; see `CausalLM.lay_out`."""
-        self.model.lay_out(weights)
+        self.model.lay_out(weights, has_rest=self._manifest is not None and self._manifest.has_rest)
         self._units = ModelUnits(self.model, self._manifest)
 
     def start(self) -> None:

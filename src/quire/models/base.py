@@ -213,8 +213,10 @@ class CausalLM(Module):
         """Make packing quantize linear layers to none, int8 or int4, and the head to int8. Raises ValueError."""
         if quantization != "none":
             self._check_quantization(quantization)
-        self.quantization = quantization
+        self.quantization, takes_triton = quantization, uses_triton(self.device)
         for module in self.modules():
+            if isinstance(module, Linear):
+                module.uses_triton = takes_triton
             if isinstance(module, Linear) and module.is_quantizable:
                 module.quantization = quantization
         if quantization != "none":
@@ -234,23 +236,28 @@ class CausalLM(Module):
         if self.device == "cpu" and (kernels := load_kernels()).functions is None:
             raise ValueError(f"quantization={quantization} needs CPU kernels ({kernels.reason}): {kernels.fix}")
 
-    def lay_out(self, weights: str) -> None:
-        """Make packing give linear layers in bfloat16 a layout: plain, packed12, or auto (the faster one)."""
+    def lay_out(self, weights: str, *, has_rest: bool = False) -> None:
+        """Make packing give linear layers in bfloat16 a layout: plain, packed12, or auto (the faster one). `has_rest`:
+        bits of mantissas arrive later."""
         level, reason = load_kernels().level, ""
         if name_of(self.dtype) != "bfloat16":
             reason = f"the model is in {name_of(self.dtype)}, not in bfloat16"
         elif self.quantization != "none":
             reason = f"weights in {self.quantization} are smaller"
-        elif self.device == "cuda" or level == "none":
-            reason = "it needs the kernels of a CPU"
+        elif not uses_triton(self.device) and (self.device == "cuda" or level == "none"):
+            reason = "there are no kernels for it here"
+        elif self.device == "cuda" and has_rest:
+            reason = "on a GPU, weights whose bits arrive later are plain"
         if reason and weights == "packed12":
             logger.info("weights=packed12 has no effect: %s", reason)
         if weights == "auto":
-            weights = "packed12" if level in PACKED12_LEVELS else "plain"
+            weights = "packed12" if level in PACKED12_LEVELS and self.device != "cuda" else "plain"
         self.weights = "plain" if reason else weights
         for module in self.modules():
             if isinstance(module, Linear):
                 module.is_compact = self.weights == "packed12"
+        if self.config.tie_word_embeddings and self.device == "cuda":
+            self.lm_head.is_compact = False  # embeddings are read by row
 
     @property
     def weight_kind(self) -> str:

@@ -134,7 +134,7 @@ class Experts(ModuleList):
             if isinstance(module, Linear):
                 module.takes_adapter = False
         self.config = config.experts
-        self._hidden, self._inner = config.hidden_size, split.expert_inner.size
+        self._hidden, self._inner, self.dtype = config.hidden_size, split.expert_inner.size, factory["dtype"]
         self._calls: dict[Any, list[_Calls] | None] = {}  #: by the view of the first weight
         self.factors: Array | None = None  #: float32 [num_experts], of the experts' weights; numpy's in main memory
         self._products: tuple[Any, Any] = (self, None)  #: the first weight, and the grouped products with all
@@ -225,23 +225,26 @@ class Experts(ModuleList):
         return sums.to(x.dtype)
 
     def _grouped(self) -> Any:
-        """Return the `GroupedExperts` of plain weights on a GPU; None for others."""
+        """Return the `GroupedExperts` on a GPU, if kernels take the weights; None otherwise."""
         first: Any = self[0]
-        if self._products[0] is not (weight := first.down_proj.weight):
-            self._products = weight, _group(self) if hasattr(weight, "is_cuda") else None
+        linear = first.down_proj
+        weight = linear.weight if linear.packed is None else linear.packed
+        if self._products[0] is not weight:
+            device = getattr(weight, "device", None)  # of tensors, and of what Triton's kernels take
+            self._products = weight, _group(self) if device is not None and uses_triton(device.type) else None
         return self._products[1]
 
 
 def _group(experts: Experts) -> Any:
-    layers = [[getattr(each, name) for each in experts] for name in ("gate_proj", "up_proj", "down_proj")]
-    linears = [linear for each in layers for linear in each]
-    if not uses_triton(linears[0].weight.device.type) or experts.activation not in _GATINGS:
-        return None
-    if any(linear.packed is not None or not linear.weight.is_contiguous() for linear in linears):
-        return None
-    from quire.ops.grouped_experts import GroupedExperts  # imports torch
+    from quire.models.linear.triton_weight import encoded  # these import torch
+    from quire.ops.grouped_experts import GroupedExperts
 
-    gate, up, down = ([(linear.weight, linear.own_bias) for linear in each] for each in layers)
+    linears = [[getattr(each, name) for each in experts] for name in ("gate_proj", "up_proj", "down_proj")]
+    layers: list[Any] = [[(encoded(linear), linear.own_bias) for linear in each] for each in linears]
+    kinds = [{None if weight is None else weight.kind for weight, _ in each} for each in layers]
+    if experts.activation not in _GATINGS or any(len(each) > 1 or None in each for each in kinds):
+        return None
+    gate, up, down = layers
     return GroupedExperts(gate, up, down, experts.activation, experts.config.limit, experts.config.alpha)
 
 
@@ -331,8 +334,9 @@ def check_experts(model: Module) -> None:
 
     from quire.ops.triton_check import compare
 
-    weight, config, generator = experts._products[0], experts.config, torch.Generator().manual_seed(0)
+    device, config, generator = experts._products[0].device, experts.config, torch.Generator().manual_seed(0)
     for num_rows in (1, 1 + 17 * config.count // config.chosen):  # tiles of both sizes
-        x, logits = (torch.randn((num_rows, n), generator=generator) for n in (len(weight), config.count))
-        given = (x.to(weight), *choose(logits.to(weight.device), config), None, None)
-        compare("experts", *(functools.partial(each, *given) for each in (experts._one_by_one, grouped)))
+        x, logits = (torch.randn((num_rows, n), generator=generator) for n in (experts._hidden, config.count))
+        given = (x.to(device, experts.dtype), *choose(logits.to(device), config), None, None)
+        expected, found = (functools.partial(each, *given) for each in (experts._one_by_one, grouped))
+        compare("experts", expected, found)

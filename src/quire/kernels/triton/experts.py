@@ -2,8 +2,9 @@
 tiles of one expert. The grid has as many tiles as any routing needs, and those without pairs end at once: a CUDA graph
 repeats it with other routings. A pair's bits do not depend on other pairs.
 
-Experts' weights, [out, in] each, stay where they are: the first one's is an argument, and an expert's is UNIT *
-offsets[expert] values behind it. `ends` are the numbers of pairs up to each expert's last one, of a power of two.
+Experts' weights, in a form of `weights`, stay where they are: the first one's arrays are arguments, and an expert's are
+UNIT * offsets[array, expert] values behind them. `ends` are the numbers of pairs up to each expert's last one, of a
+power of two.
 """
 
 from __future__ import annotations
@@ -11,40 +12,28 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from quire.kernels.triton.weights import add_products, finish_products
+
 UNIT = tl.constexpr(16)  # values: loads know that weights begin at multiples of 16 bytes
 
 
 @triton.jit
 def gate_up(
-    x, order, ends, gate, gate_offsets, gate_bias, up, up_offsets, up_bias, out,
+    x, order, ends, gate, up, out, gate_size, up_size,
     CHOSEN: tl.constexpr, EXPERTS: tl.constexpr, HIDDEN: tl.constexpr, INNER: tl.constexpr,
-    ACTIVATION: tl.constexpr, LIMIT: tl.constexpr, ALPHA: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, OPERANDS: tl.constexpr,
+    ACTIVATION: tl.constexpr, LIMIT: tl.constexpr, ALPHA: tl.constexpr, FORM: tl.constexpr, UP_FORM: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, UP_STEP: tl.constexpr, OPERANDS: tl.constexpr,
 ):  # fmt: skip
-    """Compute act(x W^T + b) * (x U^T + c) of sorted pairs. Grid: tiles of ROWS pairs, of COLUMNS inner features."""
+    """Compute act(x W^T + b) * (x U^T + c) of sorted pairs. `gate` and `up` are tuples: a weight, offsets, and a bias,
+    [experts, width]. Grid: tiles of ROWS pairs, of COLUMNS inner features."""
     expert, pairs, is_pair = _find_tile(ends, EXPERTS, ROWS)
     if expert == EXPERTS:
         return
-    columns, depth = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
-    is_column, is_pair = (columns < INNER)[None, :], is_pair[:, None]
-    tokens = tl.load(order + pairs[:, None], is_pair, other=0) // CHOSEN
-    rows = x + tokens * HIDDEN + depth[None, :]
-    places = depth[:, None] + columns[None, :] * HIDDEN
-    gate += tl.load(gate_offsets + expert) * UNIT
-    up += tl.load(up_offsets + expert) * UNIT
-    left = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
-    right = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
-    for at in range(0, HIDDEN, DEPTH):
-        values = tl.load(rows + at, is_pair & (at + depth < HIDDEN)[None, :], other=0.0).to(OPERANDS)
-        is_weight = is_column & (at + depth < HIDDEN)[:, None]
-        weights = tl.load(gate + places + at, is_weight, other=0.0).to(OPERANDS)
-        left = tl.dot(values, weights, left, input_precision="ieee")
-        weights = tl.load(up + places + at, is_weight, other=0.0).to(OPERANDS)
-        right = tl.dot(values, weights, right, input_precision="ieee")
-    if gate_bias is not None:
-        at_bias = expert * INNER + columns[None, :]
-        left += tl.load(gate_bias + at_bias, is_column, other=0.0).to(tl.float32)
-        right += tl.load(up_bias + at_bias, is_column, other=0.0).to(tl.float32)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    pairs, is_pair = pairs[None, :], is_pair[None, :]
+    rows = x + tl.load(order + pairs, is_pair, other=0) // CHOSEN * HIDDEN
+    left = _multiply(gate, expert, columns, INNER, gate_size, rows, is_pair, HIDDEN, FORM, ROWS, STEP, OPERANDS)
+    right = _multiply(up, expert, columns, INNER, up_size, rows, is_pair, HIDDEN, UP_FORM, ROWS, UP_STEP, OPERANDS)
     if ACTIVATION == "silu":
         left /= 1 + tl.exp(-left)
     elif ACTIVATION == "gelu_tanh":  # 1 + tanh(y) is 2 sigmoid(2 y)
@@ -54,34 +43,75 @@ def gate_up(
         left /= 1 + tl.exp(-ALPHA * left)
         right = tl.minimum(tl.maximum(right, -LIMIT), LIMIT) + 1
     product = (left * right).to(out.dtype.element_ty)
-    tl.store(out + pairs[:, None] * INNER + columns[None, :], product, is_pair & is_column)
+    tl.store(out + pairs * INNER + columns[:, None], product, is_pair & (columns < INNER)[:, None])
 
 
 @triton.jit
 def down(
-    inner, order, ends, weight, offsets, bias, factors, out,
-    EXPERTS: tl.constexpr, HIDDEN: tl.constexpr, INNER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, OPERANDS: tl.constexpr,
+    inner, order, ends, weight, factors, out, row_size,
+    EXPERTS: tl.constexpr, HIDDEN: tl.constexpr, INNER: tl.constexpr, FORM: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, STEP: tl.constexpr, OPERANDS: tl.constexpr,
 ):  # fmt: skip
     """Compute (h D^T + b) * factor of sorted pairs, in float32, to their places before sorting. Grid: tiles of ROWS
     pairs, of COLUMNS features."""
     expert, pairs, is_pair = _find_tile(ends, EXPERTS, ROWS)
     if expert == EXPERTS:
         return
-    columns, depth = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
-    is_column, is_pair = (columns < HIDDEN)[None, :], is_pair[:, None]
-    rows = inner + pairs[:, None] * INNER + depth[None, :]
-    places = weight + tl.load(offsets + expert) * UNIT + depth[:, None] + columns[None, :] * INNER
-    total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
-    for at in range(0, INNER, DEPTH):
-        values = tl.load(rows + at, is_pair & (at + depth < INNER)[None, :], other=0.0).to(OPERANDS)
-        weights = tl.load(places + at, is_column & (at + depth < INNER)[:, None], other=0.0).to(OPERANDS)
-        total = tl.dot(values, weights, total, input_precision="ieee")
-    if bias is not None:
-        total += tl.load(bias + expert * HIDDEN + columns[None, :], is_column, other=0.0).to(tl.float32)
-    pairs = tl.load(order + pairs[:, None], is_pair, other=0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    pairs, is_pair = pairs[None, :], is_pair[None, :]
+    rows = inner + pairs * INNER
+    total = _multiply(weight, expert, columns, HIDDEN, row_size, rows, is_pair, INNER, FORM, ROWS, STEP, OPERANDS)
+    pairs = tl.load(order + pairs, is_pair, other=0)
     total *= tl.load(factors + pairs, is_pair, other=0.0)
-    tl.store(out + pairs * HIDDEN + columns[None, :], total, is_pair & is_column)
+    tl.store(out + pairs * HIDDEN + columns[:, None], total, is_pair & (columns < HIDDEN)[:, None])
+
+
+@triton.jit
+def _multiply(
+    linear, expert, columns, WIDTH: tl.constexpr, row_size, rows, is_pair, DEPTH: tl.constexpr,
+    FORM: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, OPERANDS: tl.constexpr,
+):  # fmt: skip
+    """Return an expert's product, float32 [COLUMNS, ROWS]."""
+    weight, offsets, bias, count = linear
+    weight = _move(weight, offsets + expert, count)
+    total = tl.full((columns.shape[0], ROWS), 0.0, tl.float32)
+    total = add_products(
+        total,
+        weight,
+        columns,
+        columns < WIDTH,
+        WIDTH,
+        row_size,
+        0,
+        row_size,
+        rows,
+        is_pair,
+        DEPTH,
+        FORM,
+        STEP,
+        OPERANDS,
+    )
+    if bias is not None:
+        bias += expert * WIDTH
+    return finish_products(total, weight, bias, rows, columns[:, None], rows, is_pair, WIDTH, FORM)
+
+
+@triton.jit
+def _move(arrays, offsets, count):
+    """Return an expert's arrays."""
+    numbers, scales, factors, table, starts, places, values = arrays
+    numbers += tl.load(offsets) * UNIT
+    if scales is not None:
+        scales += tl.load(offsets + count) * UNIT
+    if factors is not None:
+        factors += tl.load(offsets + 2 * count) * UNIT
+    if table is not None:
+        table += tl.load(offsets + 3 * count) * UNIT
+    if starts is not None:
+        starts += tl.load(offsets + 4 * count) * UNIT
+        places += tl.load(offsets + 5 * count) * UNIT
+        values += tl.load(offsets + 6 * count) * UNIT
+    return numbers, scales, factors, table, starts, places, values
 
 
 @triton.jit

@@ -169,6 +169,7 @@ class ModelUnits:
     def reset(self, number: int) -> None:
         """Replace the layers of a failed stage by empty ones, which frees their memory. No reader has seen them."""
         model = build_model(self._model.config, self._model.dtype, "meta", self._model.split.group)
+        model.device = self._model.device
         model.quantize(self._model.quantization)
         model.lay_out(self._model.weights)
         for i, unit in enumerate(units_of(model)):

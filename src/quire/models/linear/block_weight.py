@@ -45,7 +45,7 @@ _BlockLinear = structure(
 class BlockRows(NamedTuple):
     """Encoded rows of one type."""
 
-    type: str  #: one of `TYPES`
+    type: str  #: one of `TYPES`, or for a GPU FP8, as INT8 with a zero point of 0
     rows: np.ndarray  #: uint8 [num_rows, row_bytes]
     group: int = 0  #: integers per scale, of our types
     order: np.ndarray | None = None  #: int32 [in_features], the index of each of its inputs in x; None: the same

@@ -16,7 +16,7 @@ from quire.models.linear.truncation import PlainWeight
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, empty
+from quire.ops.arrays import Array, DType, empty, name_of
 from quire.ops.module import Module
 
 
@@ -46,6 +46,7 @@ class WeightLayer(Module):
     bias: Array | None = None
     packed: PackedWeight | None = None
     has_precisions = True  #: whether it may be truncated
+    uses_triton = False  #: for packed weights, on a GPU
 
     def __init__(self, in_features: int | Share, out_features: int | Share, dtype: DType, device: str) -> None:
         self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
@@ -80,7 +81,9 @@ class WeightLayer(Module):
 
     def packed_bytes(self) -> int:
         """Return the weight's memory after `pack()`, without the padding of kernels."""
-        return self.plain_bytes() if self.stored is None else self.stored.packed_bytes(self.dtype)
+        if self.stored is None:
+            return self.plain_bytes()
+        return self.stored.packed_bytes(self.dtype, uses_triton=self.uses_triton)
 
     def parts(self, name: str) -> Iterator[tuple[str, slice, Share]]:
         """Yield the projections' names, their rows, and this rank's part of their outputs."""
@@ -178,15 +181,25 @@ class Linear(WeightLayer):
         weight stays encoded where a kernel takes it, else it is decoded onto the device."""
         if (parts := self.stored) is not None:
             self.stored = None
-            self.packed = parts.pack(self.dtype) if self.quantization == "none" else None
+            if self.quantization == "none":
+                self.packed = parts.pack_on(device, self.dtype) if self.uses_triton else parts.pack(self.dtype)
             self.weight = parts.decode(self.dtype, device) if self.packed is None else None
             del parts
         if self.weight is None:
             return
         if self.quantization != "none":
             self.packed, self.weight = quantize_weight(self.weight, self.quantization), None
-        elif (packed := pack_weight(self.weight, is_compact=self.is_compact)) is not None:
+        elif (packed := self._packed_floats()) is not None:
             self.packed, self.weight = packed, None
+
+    def _packed_floats(self) -> PackedWeight | None:
+        if not self.uses_triton:
+            return pack_weight(self.weight, is_compact=self.is_compact)
+        if not self.is_compact or name_of(self.dtype) != "bfloat16":
+            return None
+        from quire.models.linear.triton_weight import compact  # imports torch
+
+        return compact(cast(Any, self.weight))
 
     def packed_bytes(self) -> int:
         if self.quantization == "none":

@@ -32,7 +32,8 @@ class QuantizedTensors(StoredWeight):
         self.out_features, self.in_features = outputs.size, inputs.size
         self._form, self._axes = form, _axes(form, outputs, inputs, scale_shape)
         self._group = form.block[1] or inputs.size
-        self.has_kernel = form.method != "fp8" and form.block[1] % _UNIT == 0
+        self.takes_triton = form.block[1] % _UNIT == 0
+        self.has_kernel = form.method != "fp8" and self.takes_triton
         is_cut, bytes_dtype = form.is_ordered and not inputs.is_whole, "uint8" if form.method == "fp8" else "int8"
         for kind, axes in self._axes.items():
             for share, values in axes:
@@ -53,12 +54,9 @@ class QuantizedTensors(StoredWeight):
 
     def decode(self, rows: slice) -> np.ndarray:
         of_input = self._group_of_input()
-        if self._form.method == "fp8":
-            scales = np.atleast_2d(vars(self)[self._form.scale_name])
-            if scales.size > 1:
-                scales = scales[np.arange(self.out_features)[rows] // (self._form.block[0] or 1)]
-            return _FLOATS_OF_BYTES[vars(self)["weight"][rows]] * scales[:, of_input]
         integers, zeros, scales = self._open(rows)
+        if self._form.method == "fp8":
+            return _FLOATS_OF_BYTES[integers] * scales[:, of_input]
         return (integers.astype(np.float32) - zeros[:, of_input]) * scales[:, of_input]
 
     def block_rows(self) -> BlockRows | None:
@@ -72,7 +70,7 @@ class QuantizedTensors(StoredWeight):
         blocks = np.empty((self.out_features, num_groups, 5 + group), np.uint8)
         for first in range(0, self.out_features, _ROWS_AT_ONCE):  # stay in the cache
             integers, zeros, scales = self._open(slice(first, min(first + _ROWS_AT_ONCE, self.out_features)))
-            if self._form.bits == 8 and (zeros != 128).any():
+            if self._form.bits == 8 and (zeros != 128).any() and self.has_kernel:
                 return None
             if order is not None:
                 integers = integers[:, order]
@@ -82,12 +80,18 @@ class QuantizedTensors(StoredWeight):
             some[..., :4] = np.ascontiguousarray(scales)[..., None].view(np.uint8)
             some[..., 4] = zeros
             some[..., 5:] = integers.reshape(len(some), num_groups, group)
-        return BlockRows(f"INT{self._form.bits}", blocks.reshape(self.out_features, -1), group, order)
+        kind = f"INT{self._form.bits}" if self.has_kernel else "FP8"
+        return BlockRows(kind, blocks.reshape(self.out_features, -1), group, order)
 
     def _open(self, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return rows' integers, uint8 [n, in_features], and their zero points, uint8, and scales, [n, groups]."""
+        """Return rows' integers, or FP8, uint8 [n, in_features], their zero points, uint8, and scales, [n, groups]."""
         arrays, method, bits = vars(self), self._form.method, self._form.bits
         scales = arrays[self._form.scale_name]
+        if method == "fp8":
+            scales = np.atleast_2d(scales)
+            of_row = np.arange(self.out_features)[rows] // (self._form.block[0] or 1)
+            scales = scales[of_row if scales.size > 1 else np.zeros_like(of_row)]
+            return arrays["weight"][rows], np.zeros(scales.shape, np.uint8), scales
         if method == "awq":
             return _awq_rows(arrays["qweight"], rows), _awq_rows(arrays["qzeros"], rows), scales[:, rows].T
         if method in ("gptq", "gptq_v2"):

@@ -54,10 +54,9 @@ def quantize_weight(weight: Array, quantization: str) -> PackedWeight:
     """Quantize a weight, [out_features, in_features], to int8 or int4. Raises ValueError for other dtypes, devices or
     sizes, and for Triton kernels that do not work here."""
     if not is_numpy(weight) and uses_triton(weight.device.type):
-        from quire.models.linear.triton_weight import TritonWeight, check_products  # imports torch and Triton
+        from quire.models.linear.triton_weight import quantize  # imports torch and Triton
 
-        check_products(BITS[quantization], weight.dtype, weight.device)
-        return TritonWeight(weight, BITS[quantization])
+        return quantize(weight, BITS[quantization])
     if not is_on_host(weight) or name_of(weight.dtype) not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
             f"a weight of {tuple(weight.shape)} in {name_of(weight.dtype)} cannot be quantized here; supported: "

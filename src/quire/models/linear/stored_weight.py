@@ -30,6 +30,7 @@ class StoredWeight(Module):
     out_features: int  #: on this rank
     in_features: int
     has_kernel: bool  #: whether `block_rows` has a kernel, except for rare values
+    takes_triton: bool  #: the same on a GPU
 
     def shares(self) -> Iterator[tuple[str, TensorShare]]:
         """Yield this rank's part of each tensor, except whole ones, counted in the array's elements."""
@@ -40,7 +41,7 @@ class StoredWeight(Module):
         raise NotImplementedError
 
     def block_rows(self) -> BlockRows | None:
-        """Return the weight for `BlockWeight`, or None. Call it if `has_kernel`."""
+        """Return the weight for kernels, or None. Call it if there are some."""
         raise NotImplementedError
 
 
@@ -50,6 +51,7 @@ class EncodedRows(StoredWeight):
 
     def __init__(self, name: str, encoding: str, outputs: Share, inputs: Share, tiles: Tiles | None = None) -> None:
         self.encoding, self.has_kernel, self.tiles = encoding, encoding in TYPES, tiles
+        self.takes_triton = self.has_kernel
         if tiles is not None and not inputs.is_whole:
             self.tiles, ranges = tiles.of(inputs.ranges)
             inputs = replace(inputs, ranges=ranges)
@@ -105,22 +107,41 @@ class StoredParts(list[StoredWeight], Module):
     def num_bytes(self) -> int:
         return sum(array.nbytes for part in self for _, array in part.named_parameters())
 
-    def packed_bytes(self, dtype: DType) -> int:
+    def packed_bytes(self, dtype: DType, *, uses_triton: bool = False) -> int:
         """Return the memory of what `pack` returns, or else `decode`, without the padding of kernels."""
-        if is_numpy(dtype) and all(part.has_kernel for part in self) and block_kernels(dtype) is not None:
+        has_kernels = is_numpy(dtype) and block_kernels(dtype) is not None
+        if all(part.takes_triton if uses_triton else has_kernels and part.has_kernel for part in self):
             return self.num_bytes
         return sum(part.out_features * part.in_features for part in self) * int(dtype.itemsize)
 
     def pack(self, dtype: DType) -> PackedWeight | None:
         """Return a weight for inputs of a dtype that computes with the encoded rows; None without a kernel for them."""
         library = block_kernels(dtype) if is_numpy(dtype) else None
-        found = [part.block_rows() if library is not None and part.has_kernel else None for part in self]
+        blocks = None if library is None else self._blocks()
+        if library is None or blocks is None:
+            self._say_decoded(dtype, has_kernels=library is not None)
+            return None
+        return BlockWeight(blocks, self[0].in_features, dtype, library)
+
+    def pack_on(self, device: str, dtype: DType) -> PackedWeight | None:
+        """As `pack`, for Triton's kernels."""
+        from quire.models.linear.triton_weight import pack_blocks  # imports torch
+
+        if (blocks := self._blocks(uses_triton=True)) is None:
+            self._say_decoded(dtype, has_kernels=True)
+            return None
+        return pack_blocks(blocks, self[0].in_features, dtype, device)
+
+    def _blocks(self, *, uses_triton: bool = False) -> list[BlockRows] | None:
+        found = [
+            part.block_rows() if (part.takes_triton if uses_triton else part.has_kernel) else None for part in self
+        ]
         blocks = [part for part in found if part is not None and same_order(part.order, found[0] and found[0].order)]
-        if library is not None and len(blocks) == len(self):
-            return BlockWeight(blocks, self[0].in_features, dtype, library)
+        return blocks if len(blocks) == len(self) else None
+
+    def _say_decoded(self, dtype: DType, *, has_kernels: bool) -> None:
         if not all(part.encoding in FLOATS for part in self):
-            _say_decoded(", ".join(dict.fromkeys(part.encoding for part in self)), name_of(dtype), library is not None)
-        return None
+            _say_decoded(", ".join(dict.fromkeys(part.encoding for part in self)), name_of(dtype), has_kernels)
 
     def decode(self, dtype: DType, device: str) -> Array:
         """Return the weight, [out_features, in_features], in a dtype on a device."""

@@ -1,159 +1,148 @@
-"""Weights of 8 or 4 bits on a GPU, for `kernels/triton/linear.py`. Activations keep their dtype."""
+"""Weights on a GPU that Triton kernels decode. Activations keep their dtype."""
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from quire.kernels.triton import linear as kernels
-from quire.ops.arrays import name_of
-from quire.ops.triton_check import TOLERANCE
+from quire.models.linear.block_weight import BlockRows
+from quire.models.linear.triton_encodings import compact_weight, open_blocks, round_weight
+from quire.ops.arrays import as_tensor
+from quire.ops.encoded_weight import EncodedWeight, Form, operands_of, plain_weight
+from quire.ops.triton_check import compare
 
-_BLOCK = 128  # rows are padded to whole blocks of inputs: a step of 8 bits, and two groups of 4 bits
+if TYPE_CHECKING:
+    from quire.models.linear.layer import Linear
+
 _PROGRAMS = 512  # tiles of outputs times spans, if that leaves spans of `_SPAN` inputs
 _SPAN = 1024
 _FEW_ROWS = 64
 _FEW_TILES = 96  # of more rows, which leave processors idle
 _COLUMNS = 64
-_AT_ONCE = 2**22  # weights quantized at once
+_CHECKED_ROWS = 48  # of a weight
+_CHECKED: set[Any] = set()  #: forms whose kernels work here
 
 
 class TritonWeight:
-    """See `PackedWeight`. On a GPU, or in main memory for Triton's interpreter. `bits` is 8 or 4."""
+    """See `PackedWeight`. On a GPU, or in main memory for Triton's interpreter."""
 
-    def __init__(self, weight: Tensor, bits: int) -> None:
-        self.bits = bits
-        self.out_features, self.in_features = width, depth = weight.shape
-        num_blocks = -(-depth // _BLOCK)
-        self._row_bytes = num_blocks * _BLOCK * bits // 8
-        self._packed = torch.empty((width, self._row_bytes), dtype=torch.int8, device=weight.device)
-        shape, dtype = ((width,), torch.float32) if bits == 8 else ((2 * num_blocks, 2, width), torch.bfloat16)
-        self._scales = torch.empty(shape, dtype=dtype, device=weight.device)
-        num_rows = -(-_AT_ONCE // depth)
-        for start in range(0, width, num_rows):
-            rows = slice(start, start + num_rows)
-            some = F.pad(weight[rows].float()[None], (0, num_blocks * _BLOCK - depth), mode="replicate")[0]
-            self._packed[rows], self._scales[..., rows] = (_round_rows if bits == 8 else _round_groups)(some)
-        num_spans = max(1, min(-(-_PROGRAMS // -(-width // _COLUMNS)), depth // _SPAN))
-        self._span = -(-num_blocks // num_spans) * _BLOCK * bits // 8
-        self._num_spans = -(-self._row_bytes // self._span)
-        self.num_bytes = self._packed.nbytes + self._scales.nbytes
+    def __init__(self, weight: EncodedWeight) -> None:
+        self.encoded, self.device, form = weight, weight.numbers.device, weight.form
+        per_byte = 1 if form.bits == 8 else 2
+        num_units = weight.row_size * per_byte // form.unit
+        num_spans = max(1, min(-(-_PROGRAMS // -(-weight.width // _COLUMNS)), weight.depth // _SPAN))
+        self._span = -(-num_units // num_spans) * form.unit // per_byte
+        self._num_spans = -(-weight.row_size // self._span)
+        self.num_bytes = weight.num_bytes
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        num_rows, width = len(x), self.out_features
-        out = torch.empty((num_rows, width), dtype=x.dtype, device=x.device)
+        out = torch.empty((len(x), self.encoded.width), dtype=x.dtype, device=x.device)
+        return self.write_product(x, bias, out)
+
+    def write_product(self, x: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        """As `product`, into rows that may lie apart."""
+        weight, num_rows, width = self.encoded, len(x), self.encoded.width
         if not num_rows:
             return out
         x = x if x.stride(1) == 1 else x.contiguous()
-        sizes = tile_sizes(num_rows, self.bits, x.dtype)
+        sizes = tile_sizes(num_rows, weight.form, x.dtype)
         tiles = (triton.cdiv(num_rows, sizes["ROWS"]), triton.cdiv(width, sizes["COLUMNS"]))
         sums = None
         is_cut = self._num_spans > 1 and (num_rows <= _FEW_ROWS or tiles[0] * tiles[1] <= _FEW_TILES)
         if is_cut:
             sums = torch.empty((self._num_spans, num_rows, width), dtype=torch.float32, device=x.device)
-        finish = (self._scales, bias, out)
+        given = (x, weight.arrays, bias, out, sums, num_rows, x.stride(0), out.stride(0))
         kernels.multiply[*tiles, self._num_spans if is_cut else 1](
-            x, self._packed, *finish, sums, num_rows, x.stride(0), self.in_features, width, self._row_bytes, self._span,
-            self._num_spans, BITS=self.bits, **sizes, OPERANDS=_operands(x.dtype),
+            *given, weight.depth, width, weight.row_size, self._span, self._num_spans, FORM=weight.form, **sizes,
+            OPERANDS=operands_of(x.dtype),
         )  # fmt: skip
         if is_cut:
             kernels.join_spans[triton.cdiv(num_rows, 16), triton.cdiv(width, 64)](
-                sums, *finish, num_rows, width, self._num_spans, BITS=self.bits, ROWS=16, COLUMNS=64
+                *given, width, self._num_spans, FORM=weight.form, ROWS=16, COLUMNS=64
             )
         return out
 
 
-def tile_sizes(num_rows: int, bits: int, dtype: torch.dtype) -> dict[str, int]:
+class StackedWeight:
+    """See `PackedWeight`: weights of several forms that share their inputs, which may be in another `order`."""
+
+    def __init__(self, parts: Sequence[TritonWeight], order: Tensor | None) -> None:
+        self._parts, self._order = parts, order
+        self._width = sum(each.encoded.width for each in parts)
+        self.num_bytes = sum(each.num_bytes for each in parts)
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        x = x if self._order is None else x[:, self._order]
+        out = torch.empty((len(x), self._width), dtype=x.dtype, device=x.device)
+        start = 0
+        for part in self._parts:
+            columns = slice(start, start + part.encoded.width)
+            part.write_product(x, None if bias is None else bias[columns], out[:, columns])
+            start = columns.stop
+        return out
+
+
+def tile_sizes(num_rows: int, form: Form, dtype: torch.dtype) -> dict[str, int]:
     """Return the kernel's tiles and warps. Any sizes sum in the same order."""
     if dtype.itemsize == 4:  # products of float32 take no tensor cores, but registers
-        return {"ROWS": 16 if num_rows <= 16 else 32, "COLUMNS": _COLUMNS, "STEP": 64, "num_warps": 4}
-    step = 128 if bits == 8 else 64
+        return {"ROWS": 16 if num_rows <= 16 else 32, "COLUMNS": _COLUMNS, "STEP": form.step(64), "num_warps": 4}
+    step = 128 if form.bits == 8 else 64
     if num_rows > _FEW_ROWS:
-        return {"ROWS": 128, "COLUMNS": 128, "STEP": step // 2, "num_warps": 8}
-    return {"ROWS": 16 if num_rows <= 16 else 64, "COLUMNS": _COLUMNS, "STEP": step, "num_warps": 4}
+        return {"ROWS": 128, "COLUMNS": 128, "STEP": form.step(step // 2), "num_warps": 8}
+    return {"ROWS": 16 if num_rows <= 16 else 64, "COLUMNS": _COLUMNS, "STEP": form.step(step), "num_warps": 4}
 
 
-def _operands(dtype: torch.dtype) -> tl.dtype:
-    name = name_of(dtype)
-    if triton.knobs.runtime.interpret and name == "bfloat16":  # the interpreter cannot multiply it
-        name = "float32"
-    return getattr(tl, name)
+def quantize(weight: Tensor, bits: int) -> TritonWeight:
+    """Round a weight to 8 or 4 bits. ValueError if its kernel does not work here."""
+    return _checked(round_weight(weight, bits), weight.dtype, "leave out the quantization")
 
 
-@functools.cache
-def check_products(bits: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Compare products with torch's, of weights that have these bits, before requests depend on them. ValueError if a
-    kernel fails or differs. Kernels are compiled here, or read from Triton's cache."""
-    generator = torch.Generator().manual_seed(0)
-    highest = 2 ** min(bits, 7) - 1  # has a scale of one
-    try:
-        for depth in (200, 2 * _SPAN + 8):  # a span, and two
-            weight = torch.randint(0, highest + 1, (48, depth), generator=generator)
-            weight[:, ::32], weight[:, 1::32] = 0, highest
-            packed = TritonWeight(weight.to(device, dtype), bits)
-            x = torch.randn((_FEW_ROWS + 6, depth), generator=generator).to(device, dtype)
-            expected = x.double() @ weight.to(device).double().T
-            for num_rows in (1, 20, len(x)):
-                found = packed.product(x[:num_rows], None).double()
-                difference = float((found - expected[:num_rows]).abs().max() / expected.abs().max())
-                if not difference <= TOLERANCE[name_of(dtype)]:
-                    raise ValueError(f"it differs from torch by {difference:.2g} of its largest value")
-    except Exception as error:
-        what = f"the Triton kernel for weights of {bits} bits does not work here"
-        raise ValueError(f"{what}: {error}; leave out the quantization") from error
+def compact(weight: Tensor) -> TritonWeight | None:
+    """Give a weight of bfloat16 12 bits per number. None if it has many unusual exponents. ValueError as `quantize`."""
+    found = compact_weight(weight)
+    return None if found is None else _checked(found, weight.dtype, "use weights plain")
 
 
-# -- quantization, as csrc/quantized_linear.cpp does it ----------------------------------------------------------------
+def pack_blocks(
+    parts: Sequence[BlockRows], depth: int, dtype: torch.dtype, device: str
+) -> TritonWeight | StackedWeight:
+    """Pack a layer's projections, which take their inputs in one order. ValueError as `quantize`."""
+    weights = []
+    for (kind, group), same in groupby(parts, lambda part: (part.type, part.group)):
+        rows = np.concatenate([each.rows for each in same])
+        weight = open_blocks(kind, as_tensor(rows).to(device), depth, group)
+        weights.append(_checked(weight, dtype, "set QUIRE_KERNELS=none to decode it"))
+    if (order := parts[0].order) is None and len(weights) == 1:
+        return weights[0]
+    return StackedWeight(weights, None if order is None else as_tensor(order).to(device, torch.int64))
 
 
-def _round_rows(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantize rows, float32, so that the largest weight of each is 127. Returns bytes, and scales [rows]."""
-    highest = weights.abs().amax(1)
-    return (weights * (127 / highest.clamp_min(1e-30))[:, None]).round_().to(torch.int8), highest / 127
+def encoded(linear: Linear) -> EncodedWeight | None:
+    """Return a layer's weight on a GPU; None if kernels would not read it."""
+    if isinstance(linear.packed, TritonWeight):
+        return linear.packed.encoded
+    weight: Any = linear.weight
+    return None if linear.packed is not None or not weight.is_contiguous() else plain_weight(weight)
 
 
-def _round_groups(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantize groups of 64 weights of rows, float32. Returns bytes, and scales and lows [groups, 2, rows]."""
-    weights = weights.unflatten(1, (-1, 2, _BLOCK // 2))
-    scale, low = _best_grids(weights)
-    integers = _place(weights, scale, low).to(torch.uint8)
-    packed = integers[:, :, 0] | integers[:, :, 1] << 4
-    return packed.flatten(1).view(torch.int8), torch.cat((scale, low), -1).flatten(1, 2).permute(1, 2, 0)
-
-
-def _best_grids(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scales and lows of groups, [..., 1]. Grids that clip more and more of both ends are fitted; the one with
-    the least squared error is kept."""
-    lowest, highest = weights.aminmax(dim=-1, keepdim=True)
-    sums, scale, low = weights.sum(-1, keepdim=True), torch.zeros_like(lowest), lowest.bfloat16().float()
-    least = (weights - low).square_().sum(-1, keepdim=True)
-    for cut in range(8):
-        clipped = 0.025 * cut * (highest - lowest)
-        integers = _place(weights, (highest - lowest - 2 * clipped) / 15, lowest + clipped)
-        for _ in range(2):
-            fitted, start = _fit(weights, integers, sums)
-            integers = _place(weights, fitted, start)
-            error = torch.addcmul(start, integers, fitted).sub_(weights).square_().sum(-1, keepdim=True)
-            is_better = error < least
-            scale, low = torch.where(is_better, fitted, scale), torch.where(is_better, start, low)
-            least = torch.minimum(least, error)
-    return scale, low
-
-
-def _place(weights: Tensor, scale: Tensor, low: Tensor) -> Tensor:
-    factor = torch.where(scale > 0, 1 / scale, 0)
-    return (weights - low).mul_(factor).clamp_(0, 15).round_()
-
-
-def _fit(weights: Tensor, integers: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit grids to integers by least squares. Returns scales and lows, rounded to bfloat16."""
-    size = weights.shape[-1]
-    x, square, product = (each.sum(-1, keepdim=True) for each in (integers, integers * integers, integers * weights))
-    spread = size * square - x * x
-    scale = torch.where(spread > 0, (size * product - x * sums) / spread, 0).bfloat16().float()
-    return scale, ((sums - scale * x) / size).bfloat16().float()
+def _checked(weight: EncodedWeight, dtype: torch.dtype, advice: str) -> TritonWeight:
+    """Compare products of the first weight of a form with torch's, before requests depend on them. The kernels are
+    compiled here, or read from Triton's cache."""
+    if (key := (*weight.kind, dtype, weight.numbers.device)) not in _CHECKED:
+        some, generator = weight.first_rows(_CHECKED_ROWS), torch.Generator().manual_seed(0)
+        x = torch.randn((_FEW_ROWS + 6, weight.depth), generator=generator).to(weight.numbers.device, dtype)
+        expected = (x.double() @ some.decode().double().T).to(dtype)
+        for num_rows in (1, 20, len(x)):
+            right = partial(expected.__getitem__, slice(num_rows))
+            product = partial(TritonWeight(some).product, x[:num_rows], None)
+            compare(f"weights of {weight.form.bits} bits", right, product, advice)
+        _CHECKED.add(key)
+    return TritonWeight(weight)

@@ -1,0 +1,121 @@
+"""Products with weights as they lie in memory, decoded in registers, for linear layers and experts. x keeps its dtype;
+sums are float32.
+
+A row of a weight is an output feature. A weight is a tuple of arrays: numbers, scales, factors, table, and exceptions.
+FORM, (BITS, GROUP, ZERO, HAS_LOWS, SPREAD, IS_FLOAT), says what they hold:
+- 0 bits: `numbers` are plain, in any dtype. The other arrays are None.
+- 8 bits without groups: bytes, and `scales` of rows, float32 [width].
+- 8 or 4 bits: GROUP inputs have a scale, and maybe a low: a weight is (integer - ZERO) * scale + low. `scales`,
+  [groups / SPREAD, 1 or 2, width], are multiplied by `factors`, int8 [groups, 1 or 2, width], if there are any.
+  Integers of 4 bits may be places in `table`, int8 [16]. With IS_FLOAT, 8 bits are a float, e4m3, times 1 / 256.
+- 12 bits: a bfloat16 is a byte of `table`, [width, depth], its lower one, and 4 bits: its sign, and what its exponent's
+  upper 7 bits exceed `scales`, int16 [width], by; 0 stands for a weight of zero. Others are exceptions: `starts`, int32
+  [width + 1], of a row's `places`, int32, and `values`, float32.
+The lower halves of GROUP bytes hold 4 bits of each input of a group, their upper halves those of the next group.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_products(
+    total, weight, columns, is_column, width, row_size, start, end, x_rows, is_row, depth,
+    FORM: tl.constexpr, STEP: tl.constexpr, OPERANDS: tl.constexpr,
+):  # fmt: skip
+    """Add x W^T of the numbers from `start` to `end` of rows to float32 [COLUMNS, ROWS], STEP bytes at a time, or
+    weights if they are plain. OPERANDS is the dtype of products."""
+    numbers, scales, factors, table, _, _, _ = weight
+    BITS: tl.constexpr = FORM[0]
+    GROUP: tl.constexpr = FORM[1]
+    steps = tl.arange(0, STEP)
+    w_rows = numbers + columns.to(tl.int64)[:, None] * row_size
+    for at in range(start, end, STEP):
+        is_number = is_column[:, None]
+        if BITS == 0:
+            is_number = is_number & (at + steps < end)[None, :]
+        found = tl.load(w_rows + (at + steps)[None, :], is_number, other=0)
+        if GROUP == 0:
+            total = _add_product(total, found.to(OPERANDS), x_rows, at + steps, is_row, depth)
+        elif BITS == 8:
+            part = _decode(found, scales, factors, None, at // GROUP, columns, is_column, width, FORM)
+            total = _add_product(total, part.to(OPERANDS), x_rows, at + steps, is_row, depth)
+        else:
+            inputs = at + at // GROUP * GROUP + steps
+            for half in tl.static_range(2):
+                halves = (found >> 4 * half) & 15
+                if BITS == 12:
+                    lower = table + columns.to(tl.int64)[:, None] * (2 * row_size) + (inputs + half * GROUP)[None, :]
+                    part = _join_bytes(halves, tl.load(lower, is_number, other=0), scales, columns, is_column)
+                else:
+                    group = at // GROUP * 2 + half
+                    part = _decode(halves, scales, factors, table, group, columns, is_column, width, FORM)
+                total = _add_product(total, part.to(OPERANDS), x_rows, inputs + half * GROUP, is_row, depth)
+    return total
+
+
+@triton.jit
+def finish_products(total, weight, bias, rows, columns, x_rows, is_row, width, FORM: tl.constexpr):
+    """Scale rows, and add what exceptions contribute, and the bias, to tiles of either orientation."""
+    _, scales, _, _, starts, places, values = weight
+    is_column = columns < width
+    if FORM[0] == 8 and FORM[1] == 0:
+        total *= tl.load(scales + columns, is_column, other=0.0)
+    if starts is not None:
+        first = tl.load(starts + columns, is_column, other=0)
+        count = tl.load(starts + columns + 1, is_column, other=0) - first
+        for number in range(tl.max(count)):
+            is_one = number < count
+            place = tl.load(places + first + number, is_one, other=0)
+            value = tl.load(values + first + number, is_one, other=0.0)
+            total += value * tl.load(x_rows + place, is_row & is_one, other=0.0).to(tl.float32)
+    if bias is not None:
+        total += tl.load(bias + columns, is_column, other=0.0).to(tl.float32)
+    return total
+
+
+@triton.jit
+def _decode(integers, scales, factors, table, group, columns, is_column, width, FORM: tl.constexpr):
+    """Return weights of a group, float32 [COLUMNS, STEP]."""
+    ZERO: tl.constexpr = FORM[2]
+    HAS_LOWS: tl.constexpr = FORM[3]
+    KINDS: tl.constexpr = 2 if HAS_LOWS else 1
+    at = group // FORM[4] * KINDS * width + columns
+    scale = tl.load(scales + at, is_column, other=0.0).to(tl.float32)
+    if HAS_LOWS:
+        low = tl.load(scales + at + width, is_column, other=0.0).to(tl.float32)
+    if factors is not None:
+        at = group * KINDS * width + columns
+        scale *= tl.load(factors + at, is_column, other=0).to(tl.float32)
+        if HAS_LOWS:
+            low *= tl.load(factors + at + width, is_column, other=0).to(tl.float32)
+    if table is not None:
+        found = tl.load(table + integers.to(tl.int32)).to(tl.float32)
+    elif FORM[5]:  # as a float16 with the same exponent bits
+        bits = integers.to(tl.int16)
+        found = (((bits & 128) << 8) | ((bits & 127) << 7)).to(tl.float16, bitcast=True).to(tl.float32)
+    elif FORM[0] == 8:
+        found = integers.to(tl.float32)
+    else:  # faster than a conversion
+        found = (integers.to(tl.int32) | 0x4B000000).to(tl.float32, bitcast=True) - (8388608.0 + ZERO)
+    found *= scale[:, None]
+    if HAS_LOWS:
+        found += low[:, None]
+    return found
+
+
+@triton.jit
+def _join_bytes(codes, lower, scales, columns, is_column):
+    """Return weights of 12 bits, bfloat16 [COLUMNS, STEP]."""
+    base = tl.load(scales + columns, is_column, other=0)[:, None]
+    codes = codes.to(tl.int16)
+    words = ((codes & 8) << 12) | ((base + (codes & 7)) << 8) | (lower.to(tl.int16) & 255)
+    return tl.where((codes & 7) == 0, 0, words).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def _add_product(total, weights, x_rows, inputs, is_row, depth):
+    x = tl.load(x_rows + inputs[:, None], is_row & (inputs < depth)[:, None], other=0.0).to(weights.dtype)
+    return tl.dot(weights, x, total, input_precision="ieee")
