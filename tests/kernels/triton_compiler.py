@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime import driver
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.triton_attention import TritonAttention
@@ -46,13 +46,8 @@ from quire.runner.row_state import RowState
 from quire.runner.triton_drawing import draw_rows
 from quire.sampling_params import SamplingParams
 
-_TYPES = {
-    torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
-    torch.int16: "*i16", torch.int8: "*i8",
-}  # fmt: skip
 QWEN3_NEXT = DeltaConfig(16, 32, 128, 128, is_interleaved=True)
 GRANITE4 = MambaConfig(1, 128, 128, 64, has_conv_bias=True)
-_OPTIONS = ("num_warps", "num_stages")
 Launch = tuple[Any, dict[str, Any]]  #: a kernel and its arguments
 
 
@@ -81,32 +76,26 @@ def recorded(module: ModuleType) -> Iterator[list[Launch]]:
             setattr(module, name, kernel)
 
 
-def compile_launch(launch: Launch, architecture: int) -> dict[str, Any]:
-    """Compile as a launch with these arguments does: some integers that 16 divides are known to be so."""
+class Card:
+    """A GPU that kernels are compiled for, in place of Triton's driver."""
+
+    def __init__(self, architecture: int) -> None:
+        self._target = GPUTarget("cuda", architecture, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_launch(launch: Launch) -> dict[str, Any]:
+    """Compile as a launch with these arguments does."""
     kernel, given = launch
-    signature: dict[str, Any] = {}
-    constants: dict[tuple[int, ...], Any] = {}
-    attributes = {}
-
-    def type_of(value: Any, place: tuple[int, ...], *, is_constant: bool, knows_values: bool) -> Any:
-        if isinstance(value, tuple) and not is_constant:
-            return tuple(type_of(e, (*place, i), is_constant=False, knows_values=True) for i, e in enumerate(value))
-        is_known = isinstance(value, int) and knows_values
-        if is_constant or value is None or (is_known and value == 1):
-            constants[place] = value
-            return "constexpr"
-        if isinstance(value, torch.Tensor) or (is_known and value % 16 == 0):
-            attributes[place] = [["tt.divisibility", 16]]
-        return _TYPES[value.dtype] if isinstance(value, torch.Tensor) else {int: "i32", float: "fp32"}[type(value)]
-
-    for at, parameter in enumerate(kernel.params):
-        signature[parameter.name] = type_of(
-            given[parameter.name], (at,), is_constant=parameter.is_constexpr,
-            knows_values=not parameter.do_not_specialize,
-        )  # fmt: skip
-    source = ASTSource(kernel, signature, constants, attributes)
-    options = {name: given[name] for name in _OPTIONS if name in given}
-    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    compiled = kernel.warmup(**given, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -177,9 +166,7 @@ def encoded(form: str, width: int, depth: int, dtype: torch.dtype) -> EncodedWei
         shape[0] // own.spread, *shape[1:], dtype=torch.bfloat16 if form in ("4", "MXFP4") else torch.float16
     )
     factors = empty(*shape) if own.spread > 1 else None
-    return EncodedWeight(
-        own, width, depth, numbers, scales, factors, empty(16) if form in ("MXFP4", "IQ4_XS") else None
-    )
+    return EncodedWeight(own, width, depth, numbers, scales, factors, empty(16) if form.startswith("IQ4") else None)
 
 
 def multiply(dtype: torch.dtype, form: str, width: int = 4096) -> list[Launch]:
@@ -295,6 +282,8 @@ if __name__ == "__main__":
     architecture, *cases = sys.argv[1:]
     if architecture == "list":
         print("\n".join(CASES))
+    else:
+        driver.set_active(Card(int(architecture)))
     for case in cases:
         for launch in CASES[case]():
-            print(json.dumps({"case": case} | compile_launch(launch, int(architecture))), flush=True)
+            print(json.dumps({"case": case} | compile_launch(launch)), flush=True)

@@ -28,8 +28,8 @@ class Form(NamedTuple):
         return 1 if not self.bits else 128 if self.bits == 8 else 2 * self.group
 
     def step(self, most: int) -> int:
-        """Return a step of at most so many numbers, within a group: two per byte of 4 bits and of 12."""
-        return min(most, self.group) if self.group else most
+        """Return a step of at most so many numbers; of 4 or 12 bits it is within a group."""
+        return min(most, self.group) if self.bits in (4, 12) else most
 
 
 class EncodedWeight(NamedTuple):
@@ -102,10 +102,17 @@ class EncodedWeight(NamedTuple):
         grids = self.scales.float().repeat_interleave(form.spread, 0)
         if self.factors is not None:
             grids = grids[: len(self.factors)] * self.factors
-        values = numbers.view(torch.float8_e4m3fn).float() / 256 if form.is_float else integers.float() - form.zero
+        values = _floats(numbers.int(), form.bits) if form.is_float else integers.float() - form.zero
         groups = values.unflatten(1, (-1, form.group))
         found = groups * grids[:, 0].T[..., None]
         return (found + grids[:, 1].T[..., None] if form.has_lows else found).flatten(1)[:, : self.depth]
+
+
+def _floats(numbers: Tensor, bits: int) -> Tensor:
+    """Return what the bits of small floats are as a float16's."""
+    sign, shift = (128, 7) if bits == 8 else (8, 9)
+    words = (numbers & sign) * (-32768 // sign) | (numbers & sign - 1) << shift
+    return words.to(torch.int16).view(torch.float16).float()
 
 
 def plain_weight(weight: Tensor) -> EncodedWeight:

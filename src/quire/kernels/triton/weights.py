@@ -7,7 +7,8 @@ FORM, (BITS, GROUP, ZERO, HAS_LOWS, SPREAD, IS_FLOAT), says what they hold:
 - 8 bits without groups: bytes, and `scales` of rows, float32 [width].
 - 8 or 4 bits: GROUP inputs have a scale, and maybe a low: a weight is (integer - ZERO) * scale + low. `scales`,
   [groups / SPREAD, 1 or 2, width], are multiplied by `factors`, int8 [groups, 1 or 2, width], if there are any.
-  Integers of 4 bits may be places in `table`, int8 [16]. With IS_FLOAT, 8 bits are a float, e4m3, times 1 / 256.
+  Integers of 4 bits may be places in `table`, int8 [16]. With IS_FLOAT, bits are those of a float: 8 of e4m3, times
+  2**-8, or 4 of e2m1, times 2**-14.
 - 12 bits: a bfloat16 is a byte of `table`, [width, depth], its lower one, and 4 bits: its sign, and what its exponent's
   upper 7 bits exceed `scales`, int16 [width], by; 0 stands for a weight of zero. Others are exceptions: `starts`, int32
   [width + 1], of a row's `places`, int32, and `values`, float32.
@@ -40,7 +41,7 @@ def add_products(
         if GROUP == 0:
             total = _add_product(total, found.to(OPERANDS), x_rows, at + steps, is_row, depth)
         elif BITS == 8:
-            part = _decode(found, scales, factors, None, at // GROUP, columns, is_column, width, FORM)
+            part = _decode(found, scales, factors, None, at // GROUP, columns, is_column, width, STEP, FORM)
             total = _add_product(total, part.to(OPERANDS), x_rows, at + steps, is_row, depth)
         else:
             inputs = at + at // GROUP * GROUP + steps
@@ -51,7 +52,7 @@ def add_products(
                     part = _join_bytes(halves, tl.load(lower, is_number, other=0), scales, columns, is_column)
                 else:
                     group = at // GROUP * 2 + half
-                    part = _decode(halves, scales, factors, table, group, columns, is_column, width, FORM)
+                    part = _decode(halves, scales, factors, table, group, columns, is_column, width, STEP, FORM)
                 total = _add_product(total, part.to(OPERANDS), x_rows, inputs + half * GROUP, is_row, depth)
     return total
 
@@ -77,33 +78,40 @@ def finish_products(total, weight, bias, rows, columns, x_rows, is_row, width, F
 
 
 @triton.jit
-def _decode(integers, scales, factors, table, group, columns, is_column, width, FORM: tl.constexpr):
-    """Return weights of a group, float32 [COLUMNS, STEP]."""
+def _decode(
+    integers, scales, factors, table, group, columns, is_column, width, STEP: tl.constexpr, FORM: tl.constexpr
+):  # fmt: skip
+    """Return weights of a group, or of several from `group` on, float32 [COLUMNS, STEP]."""
     ZERO: tl.constexpr = FORM[2]
     HAS_LOWS: tl.constexpr = FORM[3]
     KINDS: tl.constexpr = 2 if HAS_LOWS else 1
-    at = group // FORM[4] * KINDS * width + columns
+    GROUPS: tl.constexpr = STEP // FORM[1] if FORM[1] < STEP else 1
+    groups, columns, is_column = group + tl.arange(0, GROUPS)[None, :], columns[:, None], is_column[:, None]
+    at = groups // FORM[4] * KINDS * width + columns
     scale = tl.load(scales + at, is_column, other=0.0).to(tl.float32)
     if HAS_LOWS:
         low = tl.load(scales + at + width, is_column, other=0.0).to(tl.float32)
     if factors is not None:
-        at = group * KINDS * width + columns
+        at = groups * KINDS * width + columns
         scale *= tl.load(factors + at, is_column, other=0).to(tl.float32)
         if HAS_LOWS:
             low *= tl.load(factors + at + width, is_column, other=0).to(tl.float32)
     if table is not None:
         found = tl.load(table + integers.to(tl.int32)).to(tl.float32)
-    elif FORM[5]:  # as a float16 with the same exponent bits
+    elif FORM[5]:  # as a float16 with the same bits of exponent and mantissa
+        SIGN: tl.constexpr = 128 if FORM[0] == 8 else 8
         bits = integers.to(tl.int16)
-        found = (((bits & 128) << 8) | ((bits & 127) << 7)).to(tl.float16, bitcast=True).to(tl.float32)
+        bits = ((bits & SIGN) * (32768 // SIGN)) | ((bits & (SIGN - 1)) << (7 if FORM[0] == 8 else 9))
+        found = bits.to(tl.float16, bitcast=True).to(tl.float32)
     elif FORM[0] == 8:
         found = integers.to(tl.float32)
     else:  # faster than a conversion
         found = (integers.to(tl.int32) | 0x4B000000).to(tl.float32, bitcast=True) - (8388608.0 + ZERO)
-    found *= scale[:, None]
+    shape: tl.constexpr = (columns.shape[0], GROUPS, STEP // GROUPS)
+    found = tl.reshape(found, shape) * scale[:, :, None]
     if HAS_LOWS:
-        found += low[:, None]
-    return found
+        found += low[:, :, None]
+    return tl.reshape(found, (columns.shape[0], STEP))
 
 
 @triton.jit

@@ -13,13 +13,12 @@ _AT_ONCE = 2**22  # weights encoded at once
 _MOST_EXCEPTIONS = 1 / 128  # of a weight of 12 bits
 _HIGHS = 7  # values of an exponent's upper bits in a row
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_MXFP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-_TABLES = {"IQ4_NL": _IQ4, "IQ4_XS": _IQ4, "MXFP4": _MXFP4}
 #: Of blocks, by their type. INT4, INT8 and FP8 have groups of their own.
 BLOCK_FORMS = {
     "Q4_0": Form(4, 32, 8), "Q4_1": Form(4, 32, 0, True), "Q5_0": Form(8, 32), "Q5_1": Form(8, 32, 0, True),
     "Q8_0": Form(8, 32), "Q4_K": Form(4, 32, 0, True, 8), "Q5_K": Form(8, 32, 0, True, 8),
-    "Q6_K": Form(8, 16, 0, False, 16), "IQ4_NL": Form(4, 32), "IQ4_XS": Form(4, 32, 0, False, 8), "MXFP4": Form(4, 32),
+    "Q6_K": Form(8, 16, 0, False, 16), "IQ4_NL": Form(4, 32), "IQ4_XS": Form(4, 32, 0, False, 8),
+    "MXFP4": Form(4, 32, is_float=True),
 }  # fmt: skip
 
 
@@ -81,7 +80,7 @@ def open_blocks(kind: str, rows: Tensor, depth: int, group: int) -> EncodedWeigh
     scales = F.pad(scales, (0, 0, 0, 0, 0, -(-num_groups // form.spread) - len(scales)))
     if factors is not None:
         factors = F.pad(factors, (0, 0, 0, 0, 0, num_groups - len(factors)))
-    table = torch.tensor(_TABLES[kind], dtype=torch.int8, device=device) if kind in _TABLES else None
+    table = torch.tensor(_IQ4, dtype=torch.int8, device=device) if kind.startswith("IQ4") else None
     return EncodedWeight(form, width, depth, numbers, scales, factors, table)
 
 
@@ -128,8 +127,8 @@ def _open(kind: str, rows: Tensor, group: int, form: Form) -> tuple[Tensor, ...]
     fifths, rest = (super_size // 8 if bits == 5 else 0), super_size * (bits if bits == 8 else 4) // 8
     blocks = rows.unflatten(1, (-1, num_scales + num_factors + fifths + rest))
     scales, packed, extra, data = blocks.split((num_scales, num_factors, fifths, rest), -1)
-    if kind == "MXFP4":  # exponents of halves, as the integers are doubled
-        scales = torch.where(scales == 0, 0x400000, scales.int() << 23).view(torch.float32).mul(0.5).bfloat16()
+    if kind == "MXFP4":
+        scales = torch.where(scales == 0, 0x400000, scales.int() << 23).view(torch.float32).mul(2**14).bfloat16()
     else:
         scales = scales.contiguous().view(torch.float16)
     if bits == 8:
