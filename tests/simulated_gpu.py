@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from triton.runtime import interpreter
 
+from quire.models.states import on_triton
 from quire.ops.cuda_graphs import GraphRecorder
 
 DEVICE = torch.device("cuda", 0)
@@ -180,6 +181,7 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(on_triton, "_COLUMNS", 32)  # the interpreter takes fewer programs
     monkeypatch.setattr("quire.devices._GPU_FILES", ("/",))
     run = threading.Thread.run
 

@@ -19,7 +19,7 @@ from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, 
 from quire.attention.states import LayerStates, StatePlan
 from quire.attention.triton_attention import TritonAttention
 from quire.models.parallel import ALONE, ModelSplit
-from quire.models.states import triton_check
+from quire.models.states import on_triton, triton_check
 from quire.models.states.config import ConvConfig, DeltaConfig, MambaConfig, StateConfig
 from quire.ops.arrays import as_tensor, torch_dtype, widen
 from quire.runner.kv_cache import RecordCache
@@ -30,6 +30,11 @@ SMALL: list[StateConfig] = [
 ]  # fmt: skip
 each_kind = pytest.mark.parametrize("size", SMALL, ids=str)
 Part = tuple[int, int, int, list[int]]  #: text, first token, token after the last, blocks
+
+
+@pytest.fixture(autouse=True)
+def _fewer_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_triton, "_COLUMNS", 16)
 
 
 class Worlds:

@@ -106,45 +106,74 @@ def recur(
     mixed, gates, rate, dt_bias, skip, out, memory, plan, at, first, start, IS_DELTA: tl.constexpr, Q: tl.constexpr,
     K: tl.constexpr, V: tl.constexpr, CHANNELS: tl.constexpr, GROUPS: tl.constexpr, KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, HEADS: tl.constexpr, RECORD: tl.constexpr, NUM_RECORDS: tl.constexpr, KEYS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Update TILE columns of a head's matrix, from `start` on in a state, by the tokens of a sequence. Outputs are
-    float32 [rows, HEADS, VALUE_DIM]. Grid: sequences, tiles of value heads. Queries, keys and values begin at Q, K and
-    V in `mixed`, [rows, CHANNELS]. Gates are a, then b; rate is A_log. KEYS is KEY_DIM rounded up to a power of two."""
+    """Update COLUMNS columns of a head's matrix, from `start` on in a state, by the tokens of a sequence. Outputs are
+    float32 [rows, HEADS, VALUE_DIM]. Grid: sequences, COLUMNS values. Queries, keys and values begin at Q, K and V in
+    `mixed`, [rows, CHANNELS]. Gates are a, then b; rate is A_log. KEYS is KEY_DIM rounded up to a power of two.
+
+    With the matrix S, keys of length one and a decay d, a token has the change c = b (v - d k S) and the output
+    d q S + (q k) c, so all its sums over keys begin at once. The next token is read meanwhile."""
     sequence = first + tl.program_id(0)
-    tile = tl.program_id(1)
+    value = tl.program_id(1) * COLUMNS
     if sequence >= tl.load(plan + at):
         return
     run, end_run, source = _fields(plan, at + 1, sequence)
-    head = tile // (VALUE_DIM // TILE)
-    keys, columns = tl.arange(0, KEYS), tl.arange(0, TILE)
+    head = value // VALUE_DIM
+    keys, columns = tl.arange(0, KEYS), tl.arange(0, COLUMNS)
     is_key = keys < KEY_DIM
-    mask = is_key[:, None] & (columns < TILE)[None, :]
-    places = start + (tile * KEY_DIM + tl.where(is_key, keys, 0)) * TILE  # of rows, each in one record
+    mask = is_key[:, None] & (columns < COLUMNS)[None, :]
+    places = start + (value // TILE * KEY_DIM + tl.where(is_key, keys, 0)) * TILE  # of rows, each in one record
+    columns += value % TILE
     of_rows = _state(memory, plan, at, source, places, RECORD, NUM_RECORDS)
     matrix = tl.load(of_rows[:, None] + columns[None, :], mask & (source >= 0), other=0.0)
     tl.debug_barrier()
     of_keys = mixed + head // GROUPS * KEY_DIM + keys
+    of_values = mixed + V + value // TILE * TILE + columns
+    gates += head
     scale, shift = -tl.exp(tl.load(rate + head).to(tl.float32)), tl.load(dt_bias + head).to(tl.float32)
     for index in range(run, end_run):
         row, end, target = _fields(plan, at + 2, index)
+        next_q, next_k, next_v, next_a, next_b = _token(
+            of_keys + Q, of_keys + K, of_values, gates, tl.cast(row, tl.int64), is_key, CHANNELS, HEADS, IS_DELTA
+        )
         for at_row in range(row, end):
             token = tl.cast(at_row, tl.int64)
-            q = tl.load(of_keys + Q + token * CHANNELS, is_key, other=0.0)
-            k = tl.load(of_keys + K + token * CHANNELS, is_key, other=0.0)
-            v = tl.load(mixed + V + tile * TILE + columns + token * CHANNELS)
-            gate = gates + token * (HEADS * (1 + IS_DELTA)) + head
-            step = _softplus(tl.load(gate).to(tl.float32) + shift)
-            matrix *= tl.exp(scale * step)
+            q, k, v, a, b = next_q, next_k, next_v, next_a, next_b
+            next_q, next_k, next_v, next_a, next_b = _token(
+                of_keys + Q, of_keys + K, of_values, gates, tl.minimum(token + 1, end - 1), is_key, CHANNELS, HEADS,
+                IS_DELTA,
+            )  # fmt: skip
+            step = _softplus(a.to(tl.float32) + shift)
+            decay = tl.exp(scale * step)
+            given, product = tl.sum(q[:, None] * matrix, 0), tl.sum(q * k, 0)
             if IS_DELTA:
-                q *= 1 / (tl.sqrt_rn(tl.sum(q * q, 0) + 1e-6) * tl.sqrt_rn(tl.full((), KEY_DIM, tl.float32)))
-                k *= 1 / tl.sqrt_rn(tl.sum(k * k, 0) + 1e-6)
-                change = (v - tl.sum(k[:, None] * matrix, 0)) * tl.sigmoid(tl.load(gate + HEADS).to(tl.float32))
+                key_norm = 1 / tl.sqrt_rn(tl.sum(k * k, 0) + 1e-6)
+                query_norm = 1 / (tl.sqrt_rn(tl.sum(q * q, 0) + 1e-6) * tl.sqrt_rn(tl.full((), KEY_DIM, tl.float32)))
+                found = tl.sum(k[:, None] * matrix, 0) * key_norm
+                change = (v - decay * found) * (tl.sigmoid(b.to(tl.float32)) * key_norm)
             else:
+                query_norm = 1.0
                 change = v * step
-            matrix += k[:, None] * change[None, :]
-            given = tl.sum(q[:, None] * matrix, 0)
+            matrix = matrix * decay + k[:, None] * change[None, :]
+            given = (given * decay + product * change) * query_norm
             if not IS_DELTA:
                 given += tl.load(skip + head).to(tl.float32) * v
-            tl.store(out + token * (HEADS * VALUE_DIM) + tile * TILE + columns, given)
+            tl.store(out + token * (HEADS * VALUE_DIM) + value // TILE * TILE + columns, given)
         of_rows = _state(memory, plan, at, target, places, RECORD, NUM_RECORDS)
         tl.store(of_rows[:, None] + columns[None, :], matrix, mask)
+
+
+@triton.jit
+def _token(q, k, v, gates, token, is_key, CHANNELS: tl.constexpr, HEADS: tl.constexpr, IS_DELTA: tl.constexpr):
+    """Return a token's query, key, values and gates; without the delta rule, a is there twice."""
+    at = token * CHANNELS
+    gate = gates + token * (HEADS * (1 + IS_DELTA))
+    second = tl.load(gate + HEADS * IS_DELTA)
+    return (
+        tl.load(q + at, is_key, other=0.0),
+        tl.load(k + at, is_key, other=0.0),
+        tl.load(v + at),
+        tl.load(gate),
+        second,
+    )

@@ -11,6 +11,8 @@ from quire.attention.triton_states import TritonStates
 from quire.kernels.triton import states as kernels
 from quire.ops.on_triton import gated_product, rms_norm
 
+_COLUMNS = 8  # of a matrix, that a warp keeps in registers
+
 
 def short_conv(layer: Any, states: TritonStates, x: torch.Tensor) -> torch.Tensor:
     out = x.new_empty((len(x), layer.channels.size))
@@ -36,11 +38,12 @@ def linear_attention(layer: Any, states: TritonStates, x: torch.Tensor, gates: t
     y = mixed.new_zeros((len(x), values))  # also rows of padding
     for group in states.groups:
         _convolve(layer.conv1d, states, inputs, mixed, *group)
-        kernels.recur[group[1], values // kernels.TILE.value](
+        kernels.recur[group[1], values // _COLUMNS](
             mixed, gate, layer.A_log, layer.dt_bias, getattr(layer, "D", None), y, states.memory, states.plan,
             states.at, group[0], states.start + 3 * mixed.shape[1], IS_DELTA=is_delta, CHANNELS=mixed.shape[1],
             GROUPS=layer.groups, KEY_DIM=layer.size.key_dim, VALUE_DIM=layer.size.value_dim, HEADS=heads,
-            KEYS=triton.next_power_of_2(layer.size.key_dim), **dict(zip("QKV", offsets, strict=True)), **states.records,
+            KEYS=triton.next_power_of_2(layer.size.key_dim), COLUMNS=_COLUMNS, num_warps=1,
+            **dict(zip("QKV", offsets, strict=True)), **states.records,
         )  # fmt: skip
     norm, z = layer.norm, part("z")
     if is_delta:
