@@ -9,13 +9,30 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from checkpoints import make_checkpoint
+from gguf_files import write_gguf
+from loading.test_gguf import VARIANTS
+from parameters import quick
 from quire.loading import load_model, resolve_model
 from quire.loading.save import save_model
 from quire.loading.source import ModelSource
 from quire.ops.arrays import as_tensor
 from quire.text.tokenizer import Tokenizer
+
+#: Whose metadata is most unlike config.json.
+OF_ANOTHER_CONFIG = (
+    "mixtral",
+    "deepseek2",
+    "deepseek3",
+    "exaone4",
+    "gemma4",
+    "gemma4-shared",
+    "glm4_moe_lite",
+    "gpt-oss-window",
+    "qwen3-moe",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +75,33 @@ def test_a_checkpoint_is_saved_in_another_dtype_with_what_lies_beside_it(tmp_pat
     assert reference.eos_token_id == tokenizer.eos_token_id
 
 
-def test_a_model_whose_experts_transformers_stacks_is_refused(tmp_path: Path) -> None:
-    source = resolve_model(str(make_checkpoint("granite4-moe", tmp_path / "model")))
+@pytest.mark.parametrize("variant", quick(["mixtral", "deepseek2"], OF_ANOTHER_CONFIG))
+def test_transformers_opens_what_is_saved_of_a_gguf_file(variant: str, tmp_path: Path) -> None:
+    directory = make_checkpoint(variant, tmp_path / "model", **VARIANTS[variant])
+    source = resolve_model(str(write_gguf(directory, tmp_path / "model.gguf")))
+    save_model(source, tmp_path / "saved", use_tqdm=False)
+    ids = torch.arange(3, 60)[None]
+    expected, found = (
+        transformers.AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32)(ids).logits
+        for each in (directory, tmp_path / "saved")
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("variant", quick(["glm4_moe"], ["glm4_moe", "deepseek3", "lfm2-moe"]))
+def test_routers_keep_the_digits_of_their_file(variant: str, tmp_path: Path) -> None:
+    directory = make_checkpoint(variant, tmp_path / "from")
+    tensors = load_file(directory / "model.safetensors")
+    tensors = {name: each if "_bias" in name else each.bfloat16() for name, each in tensors.items()}
+    save_file(tensors, directory / "model.safetensors")
+    save_model(resolve_model(str(directory)), tmp_path / "to", dtype="bfloat16", use_tqdm=False)
+    found = load_file(tmp_path / "to" / "model.safetensors")
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], each) and found[name].dtype == each.dtype for name, each in tensors.items())
+
+
+@pytest.mark.parametrize("variant", ["granite4-moe", "gemma4-moe"])
+def test_a_model_whose_experts_transformers_stacks_is_refused(variant: str, tmp_path: Path) -> None:
+    source = resolve_model(str(make_checkpoint(variant, tmp_path / "model")))
     with pytest.raises(ValueError, match="expects stacked experts"):
         save_model(source, tmp_path / "saved")

@@ -21,7 +21,8 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 _MAX_FACTORS = 4096
 _MODEL_TYPES = {"mistral3": "ministral3", "gemma3": "gemma3_text", "qwen35": "qwen3_5_text"}
 _MODEL_TYPES |= {"qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next", "lfm2moe": "lfm2_moe"}
-_MODEL_TYPES |= {"glm4moe": "glm4_moe"}
+_MODEL_TYPES |= {"glm4moe": "glm4_moe", "gemma4": "gemma4_text", "gpt-oss": "gpt_oss"}
+_MODEL_TYPES |= {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 _HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
 _KV = ("key", "value")
 #: Groups of experts and chosen ones, by experts of DeepSeek-V2 and V3, whose older files do not state them.
@@ -72,9 +73,10 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         "mlp_bias": "blk.0.ffn_up.bias" in shapes,
         "dtype": "float32" if matrices == {"F32"} else "float16" if matrices <= {"F16", "F32"} else "bfloat16",
         "eos_token_id": [each for each in dict.fromkeys(ids) if each is not None],
-        "rope_scaling": _rope_scaling(header, prefix),
         "sliding_window": None,
     }
+    if scaling := _rope_scaling(header, prefix):  # an empty one would replace rope_parameters in transformers
+        config["rope_scaling"] = scaling
     for name, key in _names()["fields"].items():
         value = values.get(f"{prefix}.{name}")
         if isinstance(value, list) and key == "sliding_window_pattern":
@@ -91,9 +93,12 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     if "num_experts" in config:
         norms = prefix in ("qwen3moe", *_HYBRIDS)
         config = {"norm_topk_prob": norms, **config, "num_local_experts": config["num_experts"]}
-        config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
+        if prefix == "llama":
+            config |= {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
     if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
+    if prefix == "exaone4" and config["sliding_window"] is None:
+        config["layer_types"] = ["full_attention"] * config["num_hidden_layers"]
     of_prefix = _OF_PREFIX.get(prefix)
     return config | of_prefix(header, config, shapes) if of_prefix else config
 
@@ -110,9 +115,12 @@ def _deepseek2(header: GGUFHeader, config: dict[str, Any], tensors: Container[st
     return {
         "architectures": ["DeepseekV2ForCausalLM" if is_v2 else "DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v2" if is_v2 else "deepseek_v3",
+        "head_dim": rope_dim,
         "n_group": groups,
         "n_routed_experts": config["num_experts"],
+        "num_key_value_heads": config["num_attention_heads"],
         "partial_rotary_factor": 1.0,
+        "q_lora_rank": config.get("q_lora_rank"),
         "qk_nope_head_dim": key_dim - rope_dim,
         "qk_rope_head_dim": rope_dim,
         "scoring_func": "sigmoid" if values.get("deepseek2.expert_gating_func", 1 if is_v2 else 2) == 2 else "softmax",
@@ -199,6 +207,7 @@ def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str])
         "enable_moe_block": "num_experts" in config,
         "global_head_dim": config["head_dim"],
         "head_dim": head_dim,
+        "hidden_size_per_layer_input": config.get("hidden_size_per_layer_input", 0),
         "intermediate_size": inner[0] if isinstance(inner, list) else inner,
         "num_global_key_value_heads": global_heads,
         "num_key_value_heads": local_heads,
@@ -211,6 +220,7 @@ def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str])
         },
         "top_k_experts": config.get("num_experts_per_tok"),
         "use_double_wide_mlp": isinstance(inner, list),
+        "vocab_size_per_layer_input": config["vocab_size"],
     }  # fmt: skip
 
 

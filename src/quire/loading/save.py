@@ -34,6 +34,8 @@ _WRITE_BYTES = 16 * 2**20
 _COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation*.json", "*.jinja")
 
 
+#: With experts, which transformers does not stack while it loads.
+_WITH_STACKS = ("Gemma4ForCausalLM", "GraniteMoeHybridForCausalLM")
 _EXPERT = re.compile(r"(.*\.experts)\.\d+\.(gate|up|down)_proj\.(weight|bias)")
 
 
@@ -42,6 +44,7 @@ class _SavedTensor:
     parts: tuple[str, ...]  #: the model's tensors: one, or those of all experts
     saved_name: str
     shape: tuple[int, ...]
+    dtype: np.dtype
     shard: int
     num_bytes: int
 
@@ -66,20 +69,24 @@ def save_model(
             raise ValueError(f"{source.name} is quantized ({method}) and cannot be saved; copy its files instead")
         if getattr(source.config.state, "inputs_apart", False) or source.config.gate_and_up_apart:
             raise ValueError(f"{source.name} cannot be saved: transformers expects joint inputs of its layers")
-        if source.config.experts is not None and source.config.architecture == "GraniteMoeHybridForCausalLM":
+        if source.config.experts is not None and source.config.architecture in _WITH_STACKS:
             raise ValueError(f"{source.name} cannot be saved: transformers expects stacked experts; copy its files")
         model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))
     dtype = name_of(model.dtype)
     plain = build_model(model.config, model.dtype, "meta")
-    shapes = {name: tuple(view.shape) for name, view in plain.checkpoint_tensors().items()}
+    views = plain.checkpoint_tensors()
+    shapes = {name: tuple(view.shape) for name, view in views.items()}
+    wide = {name for name, view in views.items() if name_of(view.dtype) == "float32"}
+    wide &= {name for name, entry in entries.items() if entry.dtype == "F32"}  # routers keep their digits
+    dtypes = {name: numpy_dtype("float32" if name in wide else dtype) for name in shapes}
     parts = _pair_experts(shapes) if model.pairs_expert_rows else {name: [name] for name in shapes}
-    tensors = _plan_shards(parts, shapes, model.checkpoint_name, model.dtype.itemsize, shard_bytes)
-    make = _maker(model, entries, numpy_dtype(dtype), seed)
+    tensors = _plan_shards(parts, shapes, dtypes, model.checkpoint_name, shard_bytes)
+    make = _maker(model, entries, seed)
     total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
     try:
         with bytes_progress("Saving weights", total, use_tqdm) as advance:
-            _write_shards(directory, tensors, dtype, make, advance)
+            _write_shards(directory, tensors, make, advance)
         config = {key: value for key, value in source.hf_config.items() if key != "torch_dtype"}
         config |= {"dtype": dtype, "tie_word_embeddings": model.config.tie_word_embeddings}
         (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -122,8 +129,8 @@ def _pair_experts(names: Iterable[str]) -> dict[str, list[str]]:
 def _plan_shards(
     parts: dict[str, list[str]],
     shapes: dict[str, tuple[int, ...]],
+    dtypes: dict[str, np.dtype],
     saved_name: Callable[[str], str],
-    itemsize: int,
     shard_bytes: int,
 ) -> list[_SavedTensor]:
     tensors: list[_SavedTensor] = []
@@ -133,30 +140,29 @@ def _plan_shards(
         if name not in shapes:
             kinds, (rows, *columns) = 2 if "gate_up" in name else 1, shape
             shape = (len(own) // kinds, *columns, kinds * rows)
-        num_bytes = math.prod(shape) * itemsize
+        dtype = dtypes[own[0]]
+        num_bytes = math.prod(shape) * dtype.itemsize
         if in_shard and in_shard + num_bytes > shard_bytes:
             shard, in_shard = shard + 1, 0
         in_shard += num_bytes
-        tensors.append(_SavedTensor(tuple(own), saved_name(name), shape, shard, num_bytes))
+        tensors.append(_SavedTensor(tuple(own), saved_name(name), shape, dtype, shard, num_bytes))
     return tensors
 
 
-def _maker(
-    model: CausalLM, entries: dict[str, TensorEntry], dtype: np.dtype, seed: int
-) -> Callable[[_SavedTensor], np.ndarray]:
+def _maker(model: CausalLM, entries: dict[str, TensorEntry], seed: int) -> Callable[[_SavedTensor], np.ndarray]:
     layers = ((layer.parts(path), layer.stored) for path, layer in model.weighted_layers() if layer.stored)
     stored = {name: part for parts, of_layer in layers for (name, *_), part in zip(parts, of_layer, strict=True)}
 
     def make(tensor: _SavedTensor) -> np.ndarray:
         if len(tensor.parts) == 1:
-            return make_part(tensor.parts[0], tensor.shape)
+            return make_part(tensor.parts[0], tensor.shape, tensor.dtype)
         experts, *columns, outputs = tensor.shape
         rows = outputs * experts // len(tensor.parts)
-        stack = np.stack([make_part(part, (rows, *columns)) for part in tensor.parts])
+        stack = np.stack([make_part(part, (rows, *columns), tensor.dtype) for part in tensor.parts])
         paired = stack.reshape(experts, -1, rows, *columns).swapaxes(1, 2).reshape(experts, outputs, *columns)
         return np.ascontiguousarray(np.moveaxis(paired, 1, -1))
 
-    def make_part(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    def make_part(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         layer, _, kind = name.rpartition(".")
         if kind == "weight" and layer in stored:
             part = copy(stored[layer])
@@ -178,11 +184,10 @@ def _maker(
 def _write_shards(
     directory: Path,
     tensors: list[_SavedTensor],
-    dtype: str,
     make: Callable[[_SavedTensor], np.ndarray],
     advance: Callable[[int], None],
 ) -> None:
-    stored_as = next(name for name, known in DTYPE_NAMES.items() if known == dtype)
+    stored_as = {numpy_dtype(known): name for name, known in DTYPE_NAMES.items()}
     count = tensors[-1].shard + 1
     weight_map: dict[str, str] = {}
     for shard, group in groupby(tensors, key=lambda tensor: tensor.shard):
@@ -190,7 +195,8 @@ def _write_shards(
         of_shard = list(group)
         weight_map |= {tensor.saved_name: name for tensor in of_shard}
         with (directory / name).open("xb") as file:
-            file.write(tensors_header((each.saved_name, stored_as, each.shape, each.num_bytes) for each in of_shard))
+            rows = ((each.saved_name, stored_as[each.dtype], each.shape, each.num_bytes) for each in of_shard)
+            file.write(tensors_header(rows))
             for tensor in of_shard:
                 for piece in _pieces(make(tensor)):
                     file.write(piece)
