@@ -324,6 +324,7 @@ def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
     assert read(cut, QwenCoderParser) == ("", "", [("f", '{"a": 1, "b": ')])
     assert read("<tool_call><function=f", QwenCoderParser) == ("", "<tool_call><function=f", [])
     assert read('[TOOL_CALLS][{"name": "f", "arguments": {}}, {"na', MistralParser) == ("", ', {"na', [("f", "{}")])
+    assert read('[{"name": "f", "arguments": {}}, {"na', ForcedParser) == ("", "", [("f", "{}")])
 
 
 def test_one_call_is_enough_where_that_was_asked_for() -> None:

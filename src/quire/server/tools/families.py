@@ -210,10 +210,13 @@ _OPEN = frozenset(
 
 
 class ForcedParser(ToolParser):
-    """Parses answers that follow `forced_calls_schema`."""
+    """Parses answers that follow `forced_calls_schema`. A call that is cut off before its name is left out."""
 
     openings = markers = ()
     is_bare = True
+
+    def _add_content(self, text: str) -> None:
+        """Drop text, which is a part of the array."""
 
     def _read(self, marker: str, character: str) -> Reading[str]:
         return (yield from read_array(character, self))
