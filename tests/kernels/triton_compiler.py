@@ -173,9 +173,11 @@ def multiply(dtype: torch.dtype, form: str, width: int = 4096) -> list[Launch]:
     """Decodes of one row and of several, and a prompt, at 4,096 inputs."""
     weight = TritonWeight(encoded(form, width, 4096, dtype))
     bias = torch.empty(width, dtype=dtype, device="meta")
-    with recorded(linear) as launches:
+    with recorded(linear) as launches, recorded(elementwise):
         for num_rows in (1, 20, 200):
-            weight.product(torch.empty((num_rows, 4096), dtype=dtype, device="meta"), bias)
+            x = torch.empty((num_rows, 4096), dtype=dtype, device="meta")
+            weight.product(x, bias)
+            weight.gated_product(x, None, weight, None)
     return launches
 
 

@@ -15,7 +15,8 @@ from parameters import quick
 from quire.models.linear import triton_weight
 from quire.models.linear.block_weight import TYPES, BlockRows
 from quire.models.linear.triton_encodings import compact_weight, open_blocks
-from quire.models.linear.triton_weight import StackedWeight, TritonWeight, compact, pack_blocks
+from quire.models.linear.triton_weight import StackedWeight, TritonWeight, compact, pack_blocks, quantize
+from quire.ops.on_triton import gated_product
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OF_FILES = [name for name in TYPES if not name.startswith("INT")]
@@ -117,6 +118,20 @@ def test_stacked_parts_of_several_types_take_their_inputs_in_another_order() -> 
     for given in (bias, None):
         check(packed.product(x, given), x[:, torch.from_numpy(order).long()], weight, given)
     assert packed.num_bytes < 0.4 * 2 * weight.numel()
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 16, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_gated_product_has_the_bits_of_its_parts(num_rows: int, dtype: torch.dtype) -> None:
+    gate, up = (quantize(draw(70, 600, seed=seed), 4) for seed in range(2))
+    x, bias, up_bias = (draw(*shape, seed=9, dtype=dtype) for shape in ((num_rows, 600), (70,), (70,)))
+    expected = gated_product(gate.product(x, bias), up.product(x, up_bias))
+    assert torch.equal(gate.gated_product(x, bias, up, up_bias), expected)
+    assert torch.equal(
+        gate.gated_product(x, None, up, up_bias), gated_product(gate.product(x, None), up.product(x, up_bias))
+    )
+    assert gate._counts is not None
+    assert not gate._counts.any()
 
 
 def test_kernels_are_compared_with_torch_once_for_each_form(monkeypatch: pytest.MonkeyPatch) -> None:

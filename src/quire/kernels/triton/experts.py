@@ -74,26 +74,13 @@ def _multiply(
     """Return an expert's product, float32 [COLUMNS, ROWS]."""
     weight, offsets, bias, count = linear
     weight = _move(weight, offsets + expert, count)
-    total = tl.full((columns.shape[0], ROWS), 0.0, tl.float32)
+    is_column, total = columns < WIDTH, tl.full((columns.shape[0], ROWS), 0.0, tl.float32)
     total = add_products(
-        total,
-        weight,
-        columns,
-        columns < WIDTH,
-        WIDTH,
-        row_size,
-        0,
-        row_size,
-        rows,
-        is_pair,
-        DEPTH,
-        FORM,
-        STEP,
-        OPERANDS,
-    )
+        total, weight, columns, is_column, WIDTH, row_size, 0, row_size, rows, is_pair, DEPTH, FORM, STEP, OPERANDS
+    )  # fmt: skip
     if bias is not None:
         bias += expert * WIDTH
-    return finish_products(total, weight, bias, rows, columns[:, None], rows, is_pair, WIDTH, FORM)
+    return finish_products(total, weight, bias, columns, is_column, rows, is_pair, FORM)
 
 
 @triton.jit

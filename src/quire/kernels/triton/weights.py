@@ -58,22 +58,21 @@ def add_products(
 
 
 @triton.jit
-def finish_products(total, weight, bias, rows, columns, x_rows, is_row, width, FORM: tl.constexpr):
-    """Scale rows, and add what exceptions contribute, and the bias, to tiles of either orientation."""
+def finish_products(total, weight, bias, columns, is_column, x_rows, is_row, FORM: tl.constexpr):
+    """Scale the rows of a weight, and add what exceptions contribute, and the bias."""
     _, scales, _, _, starts, places, values = weight
-    is_column = columns < width
     if FORM[0] == 8 and FORM[1] == 0:
-        total *= tl.load(scales + columns, is_column, other=0.0)
+        total *= tl.load(scales + columns, is_column, other=0.0)[:, None]
     if starts is not None:
         first = tl.load(starts + columns, is_column, other=0)
         count = tl.load(starts + columns + 1, is_column, other=0) - first
         for number in range(tl.max(count)):
             is_one = number < count
-            place = tl.load(places + first + number, is_one, other=0)
-            value = tl.load(values + first + number, is_one, other=0.0)
-            total += value * tl.load(x_rows + place, is_row & is_one, other=0.0).to(tl.float32)
+            place = tl.load(places + first + number, is_one, other=0)[:, None]
+            value = tl.load(values + first + number, is_one, other=0.0)[:, None]
+            total += value * tl.load(x_rows + place, is_row & is_one[:, None], other=0.0).to(tl.float32)
     if bias is not None:
-        total += tl.load(bias + columns, is_column, other=0.0).to(tl.float32)
+        total += tl.load(bias + columns, is_column, other=0.0).to(tl.float32)[:, None]
     return total
 
 

@@ -167,7 +167,10 @@ class Linear(WeightLayer):
         outputs are added before silu. Rows without an adapter have the same bits beside rows with one."""
         packed, other = self.packed, cast(Any, up.packed)
         if not isinstance(packed, KernelWeight):
-            return ops.gated_product(self(x), up(x))
+            kind = getattr(packed, "kind", None)  # of a weight that Triton decodes
+            if kind is None or kind != getattr(other, "kind", None) or self.adapter or up.adapter:
+                return ops.gated_product(self(x), up(x))
+            return cast(Any, packed).gated_product(x, self.bias, other, up.bias)
         own = self._adapter_output(x)
         if type(packed) is type(other) or (isinstance(packed, PanelWeight) and isinstance(other, PanelWeight)):
             return packed.gated_product(x, self.bias, other, up.bias, addend=own, up_addend=up._adapter_output(x))

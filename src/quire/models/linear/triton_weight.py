@@ -17,6 +17,7 @@ from quire.models.linear.block_weight import BlockRows
 from quire.models.linear.triton_encodings import compact_weight, open_blocks, round_weight
 from quire.ops.arrays import as_tensor
 from quire.ops.encoded_weight import EncodedWeight, Form, operands_of, plain_weight
+from quire.ops.on_triton import gated_product
 from quire.ops.triton_check import compare
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _PROGRAMS = 512  # tiles of outputs times spans, if that leaves spans of `_SPAN` inputs
 _SPAN = 1024
 _FEW_ROWS = 64
+_FUSED_ROWS = 16  # for more, two sums of a tile do not fit into registers
 _FEW_TILES = 96  # of more rows, which leave processors idle
 _COLUMNS = 64
 _CHECKED_ROWS = 48  # of a weight
@@ -36,19 +38,31 @@ class TritonWeight:
 
     def __init__(self, weight: EncodedWeight) -> None:
         self.encoded, self.device, form = weight, weight.numbers.device, weight.form
+        self.kind = (weight.width, weight.depth, *weight.kind)  #: weights of one kind share a launch
         per_byte = 1 if form.bits == 8 else 2
         num_units = weight.row_size * per_byte // form.unit
         num_spans = max(1, min(-(-_PROGRAMS // -(-weight.width // _COLUMNS)), weight.depth // _SPAN))
         self._span = -(-num_units // num_spans) * form.unit // per_byte
         self._num_spans = -(-weight.row_size // self._span)
+        num_tiles = max(2 * triton.cdiv(weight.width, _COLUMNS), _FEW_TILES)
+        self._counts = torch.zeros(num_tiles, dtype=torch.int32, device=self.device) if self._num_spans > 1 else None
         self.num_bytes = weight.num_bytes
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         out = torch.empty((len(x), self.encoded.width), dtype=x.dtype, device=x.device)
         return self.write_product(x, bias, out)
 
-    def write_product(self, x: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-        """As `product`, into rows that may lie apart."""
+    def gated_product(self, x: Tensor, bias: Tensor | None, up: TritonWeight, up_bias: Tensor | None) -> Tensor:
+        """Compute silu(x W^T + b) * (x U^T + c); U has the kind of W. Few rows take one launch."""
+        if len(x) > _FUSED_ROWS:
+            return gated_product(self.product(x, bias), up.product(x, up_bias))
+        out = torch.empty((len(x), self.encoded.width), dtype=x.dtype, device=x.device)
+        return self.write_product(x, bias, out, up, up_bias)
+
+    def write_product(
+        self, x: Tensor, bias: Tensor | None, out: Tensor, up: TritonWeight | None = None, up_bias: Tensor | None = None
+    ) -> Tensor:
+        """As `product`, or `gated_product`, into rows that may lie apart."""
         weight, num_rows, width = self.encoded, len(x), self.encoded.width
         if not num_rows:
             return out
@@ -56,18 +70,14 @@ class TritonWeight:
         sizes = tile_sizes(num_rows, weight.form, x.dtype)
         tiles = (triton.cdiv(num_rows, sizes["ROWS"]), triton.cdiv(width, sizes["COLUMNS"]))
         sums = None
-        is_cut = self._num_spans > 1 and (num_rows <= _FEW_ROWS or tiles[0] * tiles[1] <= _FEW_TILES)
-        if is_cut:
-            sums = torch.empty((self._num_spans, num_rows, width), dtype=torch.float32, device=x.device)
-        given = (x, weight.arrays, bias, out, sums, num_rows, x.stride(0), out.stride(0))
-        kernels.multiply[*tiles, self._num_spans if is_cut else 1](
-            *given, weight.depth, width, weight.row_size, self._span, self._num_spans, FORM=weight.form, **sizes,
-            OPERANDS=operands_of(x.dtype),
+        if self._counts is not None and (num_rows <= _FEW_ROWS or tiles[0] * tiles[1] <= _FEW_TILES):
+            shape = (1 if up is None else 2, self._num_spans, num_rows, width)
+            sums = torch.empty(shape, dtype=torch.float32, device=x.device)
+        kernels.multiply[*tiles, 1 if sums is None else self._num_spans](
+            x, weight.arrays, bias, None if up is None else up.encoded.arrays, up_bias, out, sums, self._counts,
+            num_rows, x.stride(0), out.stride(0), weight.depth, width, weight.row_size, self._span, self._num_spans,
+            FORM=weight.form, **sizes, OPERANDS=operands_of(x.dtype),
         )  # fmt: skip
-        if is_cut:
-            kernels.join_spans[triton.cdiv(num_rows, 16), triton.cdiv(width, 64)](
-                *given, width, self._num_spans, FORM=weight.form, ROWS=16, COLUMNS=64
-            )
         return out
 
 
@@ -95,7 +105,7 @@ def tile_sizes(num_rows: int, form: Form, dtype: torch.dtype) -> dict[str, int]:
     if dtype.itemsize == 4:  # products of float32 take no tensor cores, but registers
         return {"ROWS": 16 if num_rows <= 16 else 32, "COLUMNS": _COLUMNS, "STEP": form.step(64), "num_warps": 4}
     step = 128 if form.bits == 8 else 64
-    if num_rows > _FEW_ROWS:
+    if num_rows > _FEW_ROWS and form.bits != 12:  # whose exceptions take registers
         return {"ROWS": 128, "COLUMNS": 128, "STEP": form.step(step // 2), "num_warps": 8}
     return {"ROWS": 16 if num_rows <= 16 else 64, "COLUMNS": _COLUMNS, "STEP": form.step(step), "num_warps": 4}
 
