@@ -94,6 +94,12 @@ def test_a_value_that_depends_on_the_batch_is_found(monkeypatch: pytest.MonkeyPa
     assert compare("chunks", expected, bench.ways["chunks"]())["verdict"] == EQUAL
 
 
+def test_draft_models_draft_where_drafts_are_compared() -> None:
+    options = {"speculative_model": "int8", "speculative_tokens": 3}
+    bench = ExactBench(config("llama", **options), ExactSettings(ways="drafts", num_prompts=2, output_len=9))  # type: ignore[arg-type]
+    assert compare("drafts", bench.alone(), bench.ways["drafts"]())["verdict"] == EQUAL
+
+
 def test_a_way_that_did_not_happen_is_no_success() -> None:
     answer, other = Answer([1, 2], bytes(16)), Answer([1, 3], bytes(16))
     assert compare("swap", [answer], Outcome([answer], "0 preemptions", 0))["verdict"] == NOT_TRIED

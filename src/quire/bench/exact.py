@@ -176,7 +176,7 @@ class ExactBench:
 
     def _with_drafts(self) -> Outcome:
         """Each answer, with every fourth token wrong, is its own prediction."""
-        with self._engine(speculation="lookup") as engine:
+        with self._engine(speculation="lookup", speculative_model=self._config.speculative_model) as engine:
             speculator = engine.scheduler.speculator
             speculator.costs = None
             states = []
@@ -240,6 +240,7 @@ class ExactBench:
             "enable_prefix_caching": False,
             "watermark": 0.0,
             "speculation": "off",
+            "speculative_model": None,
         }
         return replace(self._config, **{**whole, **changes})
 
