@@ -41,6 +41,9 @@ def test_texts_are_read() -> None:
     assert numbers("0.5,inf") == (0.5, math.inf)
     assert integer_range("64-512") == (64, 512)
     assert integer_range("7") == (7, 7)
+    for wrong in ("9-3", "0-3"):
+        with pytest.raises(ValueError, match="has no lengths: expected 1 <= low <= high"):
+            integer_range(wrong)
     assert share_range("0.1-0.9") == (0.1, 0.9)
     assert names("swap, cost") == ("swap", "cost")
     assert [parse_size(text) for text in ("12", "4KiB", "1kb", "2g")] == [12, 4096, 1000, 2 * 1024**3]

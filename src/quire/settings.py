@@ -189,8 +189,11 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def integer_range(text: str) -> tuple[int, ...]:
-    """Parse a range such as 64-512, or one number, into both ends."""
-    return _read(int, text, _ends(text), "a length such as 128 or a range such as 64-512")
+    """Parse a range of lengths such as 64-512, or one number, into both ends."""
+    ends = _read(int, text, _ends(text), "a length such as 128 or a range such as 64-512")
+    if not 1 <= ends[0] <= ends[1]:
+        raise ValueError(f"{text!r} has no lengths: expected 1 <= low <= high, such as 64-512")
+    return ends
 
 
 def share_range(text: str) -> tuple[float, ...]:

@@ -42,6 +42,10 @@ def test_prompts_of_a_file_with_answers_in_json(tmp_path: Path) -> None:
     file.write_text('{"prompt": "one"}\n[]\n')
     with pytest.raises(ValueError, match=r"prompts\.jsonl, line 2: .*expected"):
         SpeculationBench(CONFIG, SpeculationSettings(prompts=file))
+    file.write_text("")
+    for wrong, message in ((file, "has no prompts"), (tmp_path / "other", "cannot read .*other: No such file")):
+        with pytest.raises(ValueError, match=message):
+            SpeculationBench(CONFIG, SpeculationSettings(prompts=wrong))
 
 
 def test_a_draft_model_may_be_scripted_too() -> None:

@@ -22,7 +22,7 @@ from quire.assembly import start_engine
 from quire.bench.bench_settings import SpeculationSettings
 from quire.bench.progress import progress
 from quire.bench.report import Column, Report, summarise
-from quire.bench.workload import token_range
+from quire.bench.workload import read_text, token_range
 from quire.config import EngineConfig
 from quire.core.request import Sequence
 from quire.core.speculation.acceptance import Acceptance
@@ -96,7 +96,7 @@ class SpeculationBench:
     def _read(self) -> list[Question]:
         assert self.settings.prompts is not None
         questions = []
-        for number, line in enumerate(self.settings.prompts.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(read_text(self.settings.prompts).splitlines(), start=1):
             try:
                 given = json_format.loads(line)
                 schema = given.get("schema")
@@ -108,6 +108,8 @@ class SpeculationBench:
             except (ValueError, KeyError, AttributeError) as error:
                 expected = '{"prompt": "...", "schema": {...}}, without schema for free text'
                 raise ValueError(f"{self.settings.prompts}, line {number}: {error!r}; expected {expected}") from error
+        if not questions:
+            raise ValueError(f"{self.settings.prompts} has no prompts")
         return questions[: self.settings.num_prompts]
 
     def ways(self) -> list[_Way]:

@@ -123,6 +123,7 @@ def run_latency(
     report = Report("latency", f"Latency of {config.model}: {lengths[0]} in, {lengths[1]} out", columns)
     report.settings = {**settings.as_json(), "engine": config.as_json()}
     report.figures = measure([config], workloads, settings.runs)
+    report.notes = _cut_short(report)
     panels = {"ttft_s": ("time to the first token, ms", 1e3), "tpot_s": ("time per output token, ms", 1e3)}
     title = f"{report.title}\nLeft is better; median over {settings.runs} runs, and their range"
     report.publish(json_path, plot_path, lambda figure: _draw(figure, report, title, panels))
@@ -145,17 +146,22 @@ def run_throughput(
     report = Report("throughput", f"Throughput of {configs[0].model}", columns)
     report.settings = {**settings.as_json(), "engines": [config.as_json() for config in configs]}
     report.figures = measure(configs, workloads, settings.runs, keep_arrivals=settings.arrivals)
-    for figure in report.figures:
-        if figure["out_got"] != figure["out"]:
-            report.notes.append(
-                f"{figure['workload']}: {figure['out_got']} of {figure['out']} tokens were generated; "
-                "without ignore_eos, an answer may end early."
-            )
+    report.notes = _cut_short(report)
     if len(configs) > 1:
         report.notes.append("The engines ran in one process: peak MiB is the largest of all engines so far.")
     panels = {"out_tok_s": ("output tokens/s", 1.0)}
     title = f"{report.title}\nRight is better; median over {settings.runs} runs, and their range"
     report.publish(json_path, plot_path, lambda figure: _draw(figure, report, title, panels))
+
+
+def _cut_short(report: Report) -> list[str]:
+    """Return notes about workloads whose answers are shorter than asked for."""
+    return [
+        f"{figure['workload']}: {figure['out_got']} of {figure['out']} tokens were generated; answers end at "
+        "max_model_len, and without ignore_eos at an end token."
+        for figure in report.figures
+        if figure["out_got"] != figure["out"]
+    ]
 
 
 def _workloads(settings: ThroughputSettings) -> list[Workload]:

@@ -91,7 +91,7 @@ class Lengths:
 
 def read_workload(path: str | Path) -> Workload:
     """Read and check a workload file. A ValueError names the request and the expected value."""
-    text = _read_text(path)
+    text = read_text(path)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -146,7 +146,7 @@ def uniform_lengths(count: int, prompt: tuple[int, int], output: tuple[int, int]
 def read_trace(path: str | Path) -> Lengths:
     """Read lengths and sorted arrivals from a CSV in the Azure LLM inference trace's format, or raise ValueError."""
     rows: list[tuple[datetime, int, int]] = []
-    reader = csv.DictReader(_read_text(path).splitlines())
+    reader = csv.DictReader(read_text(path).splitlines())
     missing = [name for name in _TRACE_COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         raise ValueError(f"{path} has no column {', '.join(missing)}; a trace begins with {','.join(_TRACE_COLUMNS)}")
@@ -199,9 +199,10 @@ def make_workload(
     return Workload(name, requests)
 
 
-def _read_text(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """Read a file; raise ValueError if that fails."""
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ValueError(f"cannot read {path}: {reason}") from None

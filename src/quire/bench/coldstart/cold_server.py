@@ -143,7 +143,8 @@ class ColdServer:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             with self._changed:
-                self._log.append(line)
+                if " INFO request " not in line:
+                    self._log.append(line)
                 if found := _PHASES_LINE.search(line):
                     self.phases = {name: float(seconds) for name, seconds in _PHASE.findall(found[1])}
                 self._changed.notify_all()
