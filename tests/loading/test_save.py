@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -98,6 +99,18 @@ def test_routers_keep_the_digits_of_their_file(variant: str, tmp_path: Path) -> 
     found = load_file(tmp_path / "to" / "model.safetensors")
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], each) and found[name].dtype == each.dtype for name, each in tensors.items())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_interrupted_save_leaves_an_empty_directory(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", Mock(side_effect=error))
+    source = resolve_model("random:tiny")
+    with pytest.raises((KeyboardInterrupt, ValueError)):
+        save_model(source, tmp_path, use_tqdm=False)
+    monkeypatch.undo()
+    save_model(source, tmp_path, use_tqdm=False)
 
 
 @pytest.mark.parametrize("variant", ["granite4-moe", "gemma4-moe"])

@@ -59,7 +59,8 @@ def save_model(
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write config.json, weights (dtype auto is that of loading; shards of `shard_bytes`) and a checkpoint's tokenizer
-    files to a new or empty directory. ValueError if the checkpoint cannot be read or the directory not be used."""
+    files to a new or empty directory, which is empty after an error. ValueError if the checkpoint cannot be read or the
+    directory not be used."""
     entries: dict[str, TensorEntry] = {}
     if source.path is None:
         model = build_model(source.config, _choose(dtype, source.config, None), "meta")
@@ -94,8 +95,12 @@ def save_model(
             for file in sorted({file for pattern in _COMPANIONS for file in source.path.glob(pattern)}):
                 check_inside(source.path, file)
                 shutil.copyfile(file, directory / file.name)
-    except OSError as error:
-        raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
+    except BaseException as error:
+        for file in directory.iterdir():
+            file.unlink()
+        if isinstance(error, OSError):
+            raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
+        raise
 
 
 def _choose(dtype: str, config: ModelConfig, in_files: str | None) -> np.dtype:

@@ -27,11 +27,12 @@ def save(
     from quire.text.tokenizer import Tokenizer
 
     source = resolve_model(config.model, hub=config.hub)
+    tokenizer = Tokenizer.byte_level(source.config.vocab_size) if source.path is None else None
+    if source.path is not None and source.path.is_file():
+        tokenizer = Tokenizer.from_dir(source.path)
     save_model(source, directory, dtype=config.dtype, seed=config.seed, use_tqdm=config.use_tqdm)
-    if source.path is None:
-        Tokenizer.byte_level(source.config.vocab_size).save(directory)
-    elif source.path.is_file():
-        Tokenizer.from_dir(source.path).save(directory)
+    if tokenizer is not None:
+        tokenizer.save(directory)
     files = list(directory.glob("*.safetensors"))
     size = format_size(sum(file.stat().st_size for file in files))
     typer.echo(f"{config.model} is in {directory}: {size} of weights in {len(files)} file{'s' * (len(files) > 1)}")
