@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from engine.harness import NUM_TOKENS, assert_same_greedy, generate_greedy, gree
 from gguf_files import write_gguf
 from parameters import in_turns, quick
 from quire import LLM
+from quire.config import format_size
 from quire.gguf_header import read_gguf_header
 from quire.kernels.loaded import load_kernels
 from quire.loading import ModelLoadError, resolve_model
@@ -366,8 +368,11 @@ def test_quire_info_describes_it(tmp_path: Path) -> None:
     shown = run("info", str(path))
     assert "F32 100%" in shown
     assert "tokens a second" in shown
-    encoded = run("info", str(write_gguf(tmp_path / "model", tmp_path / "q8.gguf", "Q8_0")))
+    q8 = write_gguf(tmp_path / "model", tmp_path / "q8.gguf", "Q8_0")
+    encoded = run("info", str(q8))
     assert "weights stay encoded" in encoded
+    sizes = [format_size(load(q8, dtype=dtype).weight_bytes()) for dtype in ("float32", "bfloat16")]
+    assert re.search(rf"as loaded \(CPU\) +{sizes[0]} +{sizes[1]}", encoded)
     assert "LlamaForCausalLM (supported)" in shown
     assert "sha256:" in run("digest", str(path))
     with pytest.raises(ModelLoadError, match="a manifest lies in a directory"):

@@ -37,6 +37,8 @@ def info(
         what, reason = ", ".join(map(str, named)), str(error).removeprefix(f"{source.name}: ")
         typer.echo(f"{source.name}: {reason if what in reason else f'{what}, not supported: {reason}'}")
         raise typer.Exit(1) from None
+    storage = _storage(source)
+    is_encoded = "kernels" in dict(storage)
     table = Table("", "", show_header=False, box=None)
     for name, value in (
         ("model", source.name),
@@ -48,13 +50,15 @@ def info(
         ("attention", f"{config.num_heads} heads of {config.head_dim}, {config.num_kv_heads} for KV"),
         ("context", f"{config.context_length:,} tokens" + (f", RoPE {config.rope.rope_type}" if config.rope else "")),
         ("vocabulary", f"{config.vocab_size:,} tokens"),
-        *_storage(source),
+        *storage,
     ):
         table.add_row(name, str(value))
     memory = Table("memory", *DTYPE_BYTES, box=None)
-    memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
-    packed12 = format_size(memory_of(config, "bfloat16", weights="packed12"))
-    memory.add_row("all weights, packed12 (CPU)", *(packed12 if dtype == "bfloat16" else "" for dtype in DTYPE_BYTES))
+    weights = [_encoded_bytes(source, dtype) if is_encoded else config.weight_bytes(dtype) for dtype in DTYPE_BYTES]
+    memory.add_row("weights, as loaded (CPU)" if is_encoded else "weights", *map(format_size, weights))
+    if not is_encoded:
+        packed12 = format_size(memory_of(config, "bfloat16", weights="packed12"))
+        memory.add_row("all weights, packed12 (CPU)", *(packed12 if each == "bfloat16" else "" for each in DTYPE_BYTES))
     for quantization in QUANTIZATIONS[1:]:
         known = ("float32", "bfloat16")
         sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
@@ -65,7 +69,7 @@ def info(
     if state_bytes:
         memory.add_row("state a sequence", *[format_size(state_bytes)] * len(DTYPE_BYTES))
     contexts = [config.kv_bytes(dtype, config.context_length) + state_bytes for dtype in DTYPE_BYTES]
-    least = [config.weight_bytes(dtype) + kv for dtype, kv in zip(DTYPE_BYTES, contexts, strict=True)]
+    least = [own + kv for own, kv in zip(weights, contexts, strict=True)]
     memory.add_row("to serve one whole context", *map(format_size, least))
     console = Console()
     console.print(table)
@@ -75,6 +79,15 @@ def info(
 
 def _in_millions(count: int) -> str:
     return f"{count / 1e6:,.1f} M"
+
+
+def _encoded_bytes(source: ModelSource, dtype: str) -> int:
+    """Return the memory of weights that stay encoded where kernels compute with them."""
+    from quire.loading.layer_loader import LayerLoader
+
+    with LayerLoader(source, dtype=dtype, device="cpu") as loader:
+        loader.lay_out("plain")
+        return loader.pending_memory()
 
 
 def _storage(source: ModelSource) -> list[tuple[str, str]]:
