@@ -93,7 +93,7 @@ def test_a_model_in_this_process_answers_a_file_in_the_spelling_of_vllm(tmp_path
     assert {each["body"]["usage"]["completion_tokens"] for each in bodies if each is not None} == {4}
 
 
-@pytest.mark.parametrize("what", ["repeated", "other answers", "missing", "one name", "option"])
+@pytest.mark.parametrize("what", ["repeated", "other answers", "missing", "no folder", "one name", "option"])
 def test_mistakes_are_named_before_anything_is_asked(what: str, server: RunningServer, tmp_path: Path) -> None:
     source, target, options = tmp_path / "in.jsonl", tmp_path / "out.jsonl", ["--url", server.url]
     write_requests(source, 2)
@@ -101,6 +101,7 @@ def test_mistakes_are_named_before_anything_is_asked(what: str, server: RunningS
         "repeated": "line 4: an earlier line has the custom_id 'line 0'; give each line its own",
         "other answers": "1 answers to other requests",
         "missing": "cannot be read: No such file",
+        "no folder": "cannot be written: No such file",
         "one name": "name two files: quire run-batch IN OUT",
         "option": "--block-size applies to a model in this process",
     }[what]
@@ -112,6 +113,8 @@ def test_mistakes_are_named_before_anything_is_asked(what: str, server: RunningS
         target.write_text(json.dumps(about, separators=(",", ":")) + "\n")
     elif what == "missing":
         source.unlink()
+    elif what == "no folder":
+        target = tmp_path / "none" / "out.jsonl"
     elif what == "option":
         options += ["--block-size", "32"]
     before = target.read_bytes() if target.exists() else b""

@@ -45,7 +45,10 @@ def run_batch(
     with failures_in_one_line():
         from quire.server.batches.answers import AnswerFile
 
-        answers = AnswerFile(target.expanduser())
+        try:
+            answers = AnswerFile(target.expanduser())
+        except OSError as error:
+            raise ValueError(f"{target} cannot be written: {error.strerror}; name another file") from None
         total = _check(source.expanduser(), answers)
         client = (
             _local_client(engines, ServerSettings(embedder=embedder, keep_kv=False))
