@@ -35,5 +35,5 @@ def round_weights(model: Any, quantization: str) -> None:
         is_kept = parameter.dim() == 1 or any(part in name for part in ("embed_tokens", "lora_", "mlp.gate.weight"))
         if not is_kept:
             bits = 8 if "lm_head" in name or quantization == "int8" else 4
-            rounded = decoded(TritonWeight(round_weight(parameter.flatten(0, -2), bits)))
+            rounded = decoded(TritonWeight(round_weight(parameter.flatten(0, -2), bits), parameter.dtype))
             parameter.copy_(rounded.reshape(parameter.shape))

@@ -52,16 +52,10 @@ PARAMS: dict[str, SamplingParams | BeamSearchParams] = {
     "beams": BeamSearchParams(beam_width=3, max_tokens=4),
     "pooling": SamplingParams(max_tokens=1, pooling="mean"),
 }
-ENCODED = [
-    "awq",
-    "gptq-act-order",
-    "fp8-blocks",
-    "w8a8",
-    "w4a16",
-    "llama Q4_0",
-    "qwen3-moe Q8_0",
-    "gpt-oss-window Q4_1",
-]
+ENCODED = (
+    "awq", "gptq-act-order", "fp8-blocks", "w8a8", "w4a16", "llama Q4_0", "qwen3-moe Q8_0", "gpt-oss-window Q4_1",
+    "qwen2 Q8_0",
+)  # fmt: skip
 PLACES: dict[str, dict[str, Any]] = {
     "host": {"swap_space": "8MiB", "recovery_policy": "swap", "num_kv_blocks": 20, "watermark": 0},
     "file": {"swap_dir": True, "recovery_policy": "swap", "num_kv_blocks": 20, "watermark": 0},
@@ -205,7 +199,7 @@ def test_encoded_weights_stay_as_small_and_mean_what_they_should(
     assert sizes[0] < 0.7 * sizes[1]
 
 
-@pytest.mark.parametrize("name", quick(["llama"], ["llama", "qwen3-moe", "deepseek3"]))
+@pytest.mark.parametrize("name", quick(["qwen2"], ["qwen2", "llama", "qwen3-moe", "deepseek3"]))
 def test_weights_of_12_bits_are_those_of_the_checkpoint(name: str) -> None:
     models, answers = [], []
     for weights in ("plain", "packed12"):
@@ -221,6 +215,7 @@ def test_weights_of_12_bits_are_those_of_the_checkpoint(name: str) -> None:
             num_packed += 1
             assert torch.equal(packed.encoded.decode().bfloat16().cpu(), models[0][path].weight.cpu()), path
     assert num_packed > 10
+    assert name != "qwen2" or isinstance(models[1]["model.embed_tokens"].packed, TritonWeight)  # tied
 
 
 @pytest.mark.slow

@@ -152,7 +152,7 @@ def encoded(form: str, width: int, depth: int, dtype: torch.dtype) -> EncodedWei
     if form == "plain":
         return plain_weight(empty(width, depth, dtype=dtype))
     if form == "12":
-        exceptions = empty(width + 1, dtype=torch.int32), empty(9, dtype=torch.int32), empty(9, dtype=torch.float32)
+        exceptions = empty(width + 1, dtype=torch.int32), empty(9, dtype=torch.int32), empty(9, dtype=torch.bfloat16)
         base = empty(width, dtype=torch.int16)
         return EncodedWeight(
             FORMS[12], width, depth, empty(width, depth // 2), base, None, empty(width, depth), *exceptions
@@ -171,13 +171,16 @@ def encoded(form: str, width: int, depth: int, dtype: torch.dtype) -> EncodedWei
 
 def multiply(dtype: torch.dtype, form: str, width: int = 4096) -> list[Launch]:
     """Decodes of one row and of several, and a prompt, at 4,096 inputs."""
-    weight = TritonWeight(encoded(form, width, 4096, dtype))
+    weight = TritonWeight(encoded(form, width, 4096, dtype), dtype)
     bias = torch.empty(width, dtype=dtype, device="meta")
-    with recorded(linear) as launches, recorded(elementwise):
+    with recorded(linear) as launches:
         for num_rows in (1, 20, 200):
             x = torch.empty((num_rows, 4096), dtype=dtype, device="meta")
             weight.product(x, bias)
-            weight.gated_product(x, None, weight, None)
+            if num_rows == 1:
+                weight.gated_product(x, None, weight, None)
+        if weight.encoded.form.group:
+            weight.rows(torch.empty(3, dtype=torch.int64, device="meta"))
     return launches
 
 

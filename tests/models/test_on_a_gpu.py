@@ -66,7 +66,7 @@ def test_a_pass(name: str) -> None:
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_a_pass_with_quantized_weights(quantization: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized_weight, "uses_triton", lambda device: True)
-    monkeypatch.setattr(triton_weight, "_checked", lambda weight, *of: TritonWeight(weight))
+    monkeypatch.setattr(triton_weight, "_checked", lambda weight, dtype, *of: TritonWeight(weight, dtype))
     model = build_model(read_model_config(make_config("llama").to_dict()), torch.bfloat16, DEVICE)
     model.quantize(quantization)
     for _, layer in model.weighted_layers():

@@ -44,6 +44,8 @@ def test_blocks_of_files_decode_and_multiply_as_they_should(name: str) -> None:
     weight = torch.from_numpy(gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[name])).to(DEVICE)
     encoded = open_blocks(name, torch.from_numpy(rows).to(DEVICE), depth, 0)
     assert torch.equal(encoded.decode(), weight)
+    ids = torch.tensor([69, 0, 7, 0], device=DEVICE)
+    assert torch.equal(TritonWeight(encoded, torch.float32).rows(ids), weight[ids])
     packed = pack_blocks([BlockRows(name, rows)], depth, torch.float32, DEVICE)
     for num_rows, dtype in ((1, torch.float32), (20, torch.bfloat16), (70, torch.bfloat16)):
         x, bias = draw(num_rows, depth, seed=1, dtype=dtype), draw(70, seed=2, dtype=dtype)
@@ -92,6 +94,8 @@ def test_12_bits_lose_nothing(width: int, depth: int) -> None:
     assert encoded.starts[-1] >= 3
     packed = compact(weight)
     assert packed is not None
+    ids = torch.tensor([4, width - 1, 5, 3], device=DEVICE)
+    assert torch.equal(packed.rows(ids), weight[ids])
     for num_rows in (1, 20, 70):
         x, bias = draw(num_rows, depth, seed=1, dtype=torch.bfloat16), draw(width, seed=2, dtype=torch.bfloat16)
         check(packed.product(x, bias), x, weight, bias)

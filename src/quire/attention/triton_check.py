@@ -14,8 +14,8 @@ from quire.attention.triton_attention import TritonAttention
 from quire.ops.triton_check import compare
 
 _CASES = ((299, 1), (30, 20))  # tokens in the cache and in the step: a decode of several parts, and a prompt
-#: Of the largest value, about 3. Torch may round products of float32 to TF32.
-_TOLERANCE = {"float32": 1.7e-3, "float16": 3.3e-3, "bfloat16": 1.3e-2}
+#: Of the largest value, about 2. Torch may round products of float32 to TF32.
+_TOLERANCE = {"float32": 2.5e-3, "float16": 5e-3, "bfloat16": 2e-2}
 
 
 def check_kernels(attention: TritonAttention) -> None:

@@ -215,7 +215,7 @@ class CausalLM(Module):
             self._check_quantization(quantization)
         self.quantization, takes_triton = quantization, uses_triton(self.device)
         for module in self.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, WeightLayer):
                 module.uses_triton = takes_triton
             if isinstance(module, Linear) and module.is_quantizable:
                 module.quantization = quantization
@@ -256,8 +256,6 @@ class CausalLM(Module):
         for module in self.modules():
             if isinstance(module, Linear):
                 module.is_compact = self.weights == "packed12"
-        if self.config.tie_word_embeddings and self.device == "cuda":
-            self.lm_head.is_compact = False  # embeddings are read by row
 
     @property
     def weight_kind(self) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.layer import Linear, WeightLayer
-from quire.models.linear.panel_weight import PanelWeight
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.group import ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
@@ -89,7 +87,7 @@ class LayerNorm(Module):
 class Embedding(WeightLayer):
     """A table of vectors by id. Ids of other ranks' rows give zeros, so that the group's sum is complete."""
 
-    packed: PanelWeight | BlockWeight | None = None
+    packed: Any = None  #: a packed weight with rows
 
     def __init__(self, num_rows: int | Share, size: int, *, dtype: DType, device: str) -> None:
         super().__init__(size, num_rows, dtype, device)
@@ -114,16 +112,14 @@ class Embedding(WeightLayer):
     def pack(self, device: str = "cpu", *, decodes: bool = False) -> None:
         """As `Linear.pack`, for a stored table. `decodes` it in any case."""
         if (parts := self.stored) is not None:
-            self.stored, packed = None, None if decodes else parts.pack(self.dtype)
-            if isinstance(packed, BlockWeight):
-                self.packed = packed
-            else:
-                self.weight = parts.decode(self.dtype, device)
+            self.stored, packed = None, None if decodes else self.pack_parts(parts, device)
+            self.packed = packed if hasattr(packed, "rows") else None
+            self.weight = parts.decode(self.dtype, device) if self.packed is None else None
 
     def share_with(self, head: Linear, device: str = "cpu") -> None:
         """Pack a tied head and read rows from its packed weight, if its layout allows that."""
         self.pack(device, decodes=head.quantization != "none")
         head.packed, head.weight = self.packed, self.weight
         head.pack()
-        if isinstance(head.packed, PanelWeight):
+        if head.quantization == "none" and hasattr(head.packed, "rows"):
             self.packed, self.weight = head.packed, None

@@ -94,7 +94,7 @@ class EncodedWeight(NamedTuple):
             words = torch.where((numbers & 7) == 0, 0, words | self.table.view(torch.uint8).int()) << 16
             found = words.view(torch.float32)[:, : self.depth].clone()
             rows = torch.repeat_interleave(torch.arange(self.width, device=found.device), self.starts.diff())
-            found[rows, self.places[: len(rows)].long()] = self.values[: len(rows)]
+            found[rows, self.places[: len(rows)].long()] = self.values[: len(rows)].float()
             return found
         integers = numbers if self.table is None else self.table[numbers.int()]
         if not form.group:

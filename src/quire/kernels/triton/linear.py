@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from quire.kernels.triton.weights import add_products, finish_products
+from quire.kernels.triton.weights import add_products, decode, finish_products, load_numbers
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_spans"])
@@ -83,3 +83,23 @@ def _join_spans(sums, size, num_spans, mask):
     for part in range(1, num_spans):
         total += tl.load(sums + part * size, mask, other=0.0, cache_modifier=".cg")
     return total
+
+
+@triton.jit
+def read_rows(ids, weight, out, depth, width, row_size, FORM: tl.constexpr, STEP: tl.constexpr):
+    """Write rows of a weight with groups, [num_ids, depth]. Grid: ids, int64, and STEP bytes."""
+    HALVES: tl.constexpr = 1 if FORM[0] == 8 else 2
+    row = tl.load(ids + tl.program_id(0) + tl.arange(0, 1))
+    row = tl.minimum(tl.maximum(row, 0), width - 1)
+    is_row, at = row >= 0, tl.program_id(1) * STEP
+    out += tl.program_id(0).to(tl.int64) * depth
+    _, _, _, _, starts, places, values = weight
+    numbers = load_numbers(weight, row, is_row, row_size, at, row_size, FORM, STEP)
+    for half in tl.static_range(HALVES):
+        inputs, part = decode(weight, numbers, row, is_row, width, row_size, at, half, FORM, STEP)
+        part = part.to(out.dtype.element_ty)
+        if starts is not None:
+            for number in range(tl.sum(tl.load(starts + row)), tl.sum(tl.load(starts + row + 1))):
+                value = tl.load(values + number).to(out.dtype.element_ty)
+                part = tl.where(inputs[None, :] == tl.load(places + number), value, part)
+        tl.store(out + inputs[None, :], part, (inputs < depth)[None, :])

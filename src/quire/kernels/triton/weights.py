@@ -9,9 +9,9 @@ FORM, (BITS, GROUP, ZERO, HAS_LOWS, SPREAD, IS_FLOAT), says what they hold:
   [groups / SPREAD, 1 or 2, width], are multiplied by `factors`, int8 [groups, 1 or 2, width], if there are any.
   Integers of 4 bits may be places in `table`, int8 [16]. With IS_FLOAT, bits are those of a float: 8 of e4m3, times
   2**-8, or 4 of e2m1, times 2**-14.
-- 12 bits: a bfloat16 is a byte of `table`, [width, depth], its lower one, and 4 bits: its sign, and what its exponent's
-  upper 7 bits exceed `scales`, int16 [width], by; 0 stands for a weight of zero. Others are exceptions: `starts`, int32
-  [width + 1], of a row's `places`, int32, and `values`, float32.
+- 12 bits: a bfloat16 is its lower byte, in `table`, [width, depth], and 4 bits: its sign, and by how much the upper 7
+  bits of its exponent exceed `scales`, int16 [width]; 0 means a weight of zero. Others are exceptions: `starts`, int32
+  [width + 1], of a row's `places`, int32, and `values`.
 The lower halves of GROUP bytes hold 4 bits of each input of a group, their upper halves those of the next group.
 """
 
@@ -28,33 +28,50 @@ def add_products(
 ):  # fmt: skip
     """Add x W^T of the numbers from `start` to `end` of rows to float32 [COLUMNS, ROWS], STEP bytes at a time, or
     weights if they are plain. OPERANDS is the dtype of products."""
-    numbers, scales, factors, table, _, _, _ = weight
-    BITS: tl.constexpr = FORM[0]
-    GROUP: tl.constexpr = FORM[1]
-    steps = tl.arange(0, STEP)
-    w_rows = numbers + columns.to(tl.int64)[:, None] * row_size
+    HALVES: tl.constexpr = 2 if FORM[0] == 4 or FORM[0] == 12 else 1
     for at in range(start, end, STEP):
-        is_number = is_column[:, None]
-        if BITS == 0:
-            is_number = is_number & (at + steps < end)[None, :]
-        found = tl.load(w_rows + (at + steps)[None, :], is_number, other=0)
-        if GROUP == 0:
-            total = _add_product(total, found.to(OPERANDS), x_rows, at + steps, is_row, depth)
-        elif BITS == 8:
-            part = _decode(found, scales, factors, None, at // GROUP, columns, is_column, width, STEP, FORM)
-            total = _add_product(total, part.to(OPERANDS), x_rows, at + steps, is_row, depth)
-        else:
-            inputs = at + at // GROUP * GROUP + steps
-            for half in tl.static_range(2):
-                halves = (found >> 4 * half) & 15
-                if BITS == 12:
-                    lower = table + columns.to(tl.int64)[:, None] * (2 * row_size) + (inputs + half * GROUP)[None, :]
-                    part = _join_bytes(halves, tl.load(lower, is_number, other=0), scales, columns, is_column)
-                else:
-                    group = at // GROUP * 2 + half
-                    part = _decode(halves, scales, factors, table, group, columns, is_column, width, STEP, FORM)
-                total = _add_product(total, part.to(OPERANDS), x_rows, inputs + half * GROUP, is_row, depth)
+        numbers = load_numbers(weight, columns, is_column, row_size, at, end, FORM, STEP)
+        for half in tl.static_range(HALVES):
+            inputs, part = decode(weight, numbers, columns, is_column, width, row_size, at, half, FORM, STEP)
+            x = tl.load(x_rows + inputs[:, None], is_row & (inputs < depth)[:, None], other=0.0).to(OPERANDS)
+            total = tl.dot(part.to(OPERANDS), x, total, input_precision="ieee")
     return total
+
+
+@triton.jit
+def load_numbers(weight, columns, is_column, row_size, at, end, FORM: tl.constexpr, STEP: tl.constexpr):
+    """Return STEP numbers of rows from `at` on, [COLUMNS, STEP]."""
+    numbers, _, _, _, _, _, _ = weight
+    steps = at + tl.arange(0, STEP)
+    is_number = is_column[:, None]
+    if FORM[0] == 0:
+        is_number = is_number & (steps < end)[None, :]
+    return tl.load(numbers + columns.to(tl.int64)[:, None] * row_size + steps[None, :], is_number, other=0)
+
+
+@triton.jit
+def decode(
+    weight, numbers, columns, is_column, width, row_size, at, half: tl.constexpr, FORM: tl.constexpr, STEP: tl.constexpr
+):  # fmt: skip
+    """Return the inputs, [STEP], and weights, [COLUMNS, STEP], of what `load_numbers` has returned, or of halves of
+    bytes. Bytes without groups are not scaled."""
+    _, scales, factors, table, _, _, _ = weight
+    GROUP: tl.constexpr = FORM[1]
+    inputs = at + tl.arange(0, STEP)
+    if GROUP == 0:
+        part = numbers
+    elif FORM[0] == 8:
+        part = _decode(numbers, scales, factors, table, at // GROUP, columns, is_column, width, STEP, FORM)
+    else:
+        inputs += (at // GROUP + half) * GROUP
+        numbers = (numbers >> 4 * half) & 15
+        if FORM[0] == 4:
+            group = at // GROUP * 2 + half
+            part = _decode(numbers, scales, factors, table, group, columns, is_column, width, STEP, FORM)
+        else:
+            lower = table + columns.to(tl.int64)[:, None] * (2 * row_size) + inputs[None, :]
+            part = _join_bytes(numbers, tl.load(lower, is_column[:, None], other=0), scales, columns, is_column)
+    return inputs, part
 
 
 @triton.jit
@@ -69,7 +86,7 @@ def finish_products(total, weight, bias, columns, is_column, x_rows, is_row, FOR
         for number in range(tl.max(count)):
             is_one = number < count
             place = tl.load(places + first + number, is_one, other=0)[:, None]
-            value = tl.load(values + first + number, is_one, other=0.0)[:, None]
+            value = tl.load(values + first + number, is_one, other=0.0)[:, None].to(tl.float32)
             total += value * tl.load(x_rows + place, is_row & is_one[:, None], other=0.0).to(tl.float32)
     if bias is not None:
         total += tl.load(bias + columns, is_column, other=0.0).to(tl.float32)[:, None]
@@ -120,9 +137,3 @@ def _join_bytes(codes, lower, scales, columns, is_column):
     codes = codes.to(tl.int16)
     words = ((codes & 8) << 12) | ((base + (codes & 7)) << 8) | (lower.to(tl.int16) & 255)
     return tl.where((codes & 7) == 0, 0, words).to(tl.bfloat16, bitcast=True)
-
-
-@triton.jit
-def _add_product(total, weights, x_rows, inputs, is_row, depth):
-    x = tl.load(x_rows + inputs[:, None], is_row & (inputs < depth)[:, None], other=0.0).to(weights.dtype)
-    return tl.dot(weights, x, total, input_precision="ieee")

@@ -85,6 +85,10 @@ class WeightLayer(Module):
             return self.plain_bytes()
         return self.stored.packed_bytes(self.dtype, uses_triton=self.uses_triton)
 
+    def pack_parts(self, parts: StoredParts, device: str) -> PackedWeight | None:
+        """Return a weight that computes with encoded rows; None without kernels for them."""
+        return parts.pack_on(device, self.dtype) if self.uses_triton else parts.pack(self.dtype)
+
     def parts(self, name: str) -> Iterator[tuple[str, slice, Share]]:
         """Yield the projections' names, their rows, and this rank's part of their outputs."""
         yield name, slice(0, self.out_features), self.outputs
@@ -184,8 +188,7 @@ class Linear(WeightLayer):
         weight stays encoded where a kernel takes it, else it is decoded onto the device."""
         if (parts := self.stored) is not None:
             self.stored = None
-            if self.quantization == "none":
-                self.packed = parts.pack_on(device, self.dtype) if self.uses_triton else parts.pack(self.dtype)
+            self.packed = self.pack_parts(parts, device) if self.quantization == "none" else None
             self.weight = parts.decode(self.dtype, device) if self.packed is None else None
             del parts
         if self.weight is None:
@@ -231,6 +234,10 @@ class MergedLinear(Linear):
         out_features = sum(share.size for share in shares.values())  # on this rank
         super().__init__(in_features, out_features, bias=bias, dtype=dtype, device=device)
         self._shares = shares
+
+    def pack_parts(self, parts: StoredParts, device: str) -> PackedWeight | None:
+        """Return a weight that computes with encoded rows; None without kernels for them."""
+        return parts.pack_on(device, self.dtype) if self.uses_triton else parts.pack(self.dtype)
 
     def parts(self, name: str) -> Iterator[tuple[str, slice, Share]]:
         start = 0

@@ -53,7 +53,7 @@ def compact_weight(weight: Tensor) -> EncodedWeight | None:
         is_other = (codes == 0) & (words & 0x7FFF != 0)
         counts[rows] = is_other.sum(1, dtype=torch.int32)
         places.append(is_other.nonzero()[:, 1].int())
-        values.append(words[is_other].view(torch.bfloat16).float())
+        values.append(words[is_other].view(torch.bfloat16))
         numbers[rows], lower[rows] = _pair(codes | words >> 12 & 8, GROUP), words & 255
     starts = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
     if starts[-1] > _MOST_EXCEPTIONS * weight.numel():

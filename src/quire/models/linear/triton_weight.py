@@ -36,7 +36,7 @@ _CHECKED: set[Any] = set()  #: forms whose kernels work here
 class TritonWeight:
     """See `PackedWeight`. On a GPU, or in main memory for Triton's interpreter."""
 
-    def __init__(self, weight: EncodedWeight) -> None:
+    def __init__(self, weight: EncodedWeight, dtype: torch.dtype) -> None:
         self.encoded, self.device, form = weight, weight.numbers.device, weight.form
         self.kind = (weight.width, weight.depth, *weight.kind)  #: weights of one kind share a launch
         per_byte = 1 if form.bits == 8 else 2
@@ -47,6 +47,18 @@ class TritonWeight:
         num_tiles = max(2 * triton.cdiv(weight.width, _COLUMNS), _FEW_TILES)
         self._counts = torch.zeros(num_tiles, dtype=torch.int32, device=self.device) if self._num_spans > 1 else None
         self.num_bytes = weight.num_bytes
+        self._dtype = dtype  #: of rows
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return decoded rows of a weight with groups: int64 [n] -> [n, depth]. Ids are cut to existing ones."""
+        weight, ids = self.encoded, ids.contiguous()
+        out = torch.empty((len(ids), weight.depth), dtype=self._dtype, device=self.device)
+        if len(ids):
+            step = weight.form.step(128)
+            kernels.read_rows[len(ids), weight.row_size // step](
+                ids, weight.arrays, out, weight.depth, weight.width, weight.row_size, FORM=weight.form, STEP=step
+            )
+        return out
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         out = torch.empty((len(x), self.encoded.width), dtype=x.dtype, device=x.device)
@@ -152,7 +164,7 @@ def _checked(weight: EncodedWeight, dtype: torch.dtype, advice: str) -> TritonWe
         expected = (x.double() @ some.decode().double().T).to(dtype)
         for num_rows in (1, 20, len(x)):
             right = partial(expected.__getitem__, slice(num_rows))
-            product = partial(TritonWeight(some).product, x[:num_rows], None)
+            product = partial(TritonWeight(some, dtype).product, x[:num_rows], None)
             compare(f"weights of {weight.form.bits} bits", right, product, advice)
         _CHECKED.add(key)
-    return TritonWeight(weight)
+    return TritonWeight(weight, dtype)
