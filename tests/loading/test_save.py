@@ -101,6 +101,22 @@ def test_routers_keep_the_digits_of_their_file(variant: str, tmp_path: Path) -> 
     assert all(torch.equal(found[name], each) and found[name].dtype == each.dtype for name, each in tensors.items())
 
 
+def test_the_text_part_of_a_multimodal_model_is_saved_as_a_model_of_text(tmp_path: Path) -> None:
+    text, both = make_checkpoint("gemma3", tmp_path / "text"), tmp_path / "both"
+    both.mkdir()
+    tensors = load_file(text / "model.safetensors")
+    own = {name.replace("model.", "model.language_model.", 1): each for name, each in tensors.items()}
+    save_file(own, both / "model.safetensors")
+    config: dict[str, Any] = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"}
+    config["text_config"] = json.loads((text / "config.json").read_text())
+    (both / "config.json").write_text(json.dumps(config))
+    save_model(resolve_model(str(both)), tmp_path / "saved", use_tqdm=False)
+    expected, found = tensors_of(text), tensors_of(tmp_path / "saved")
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype="auto").state_dict()
+    assert all(torch.equal(reference[name], tensor) for name, tensor in expected.items())
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_an_interrupted_save_leaves_an_empty_directory(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

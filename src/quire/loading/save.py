@@ -25,7 +25,7 @@ from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig
-from quire.models.registry import build_model
+from quire.models.registry import build_model, text_config
 from quire.ops.arrays import cast, name_of, numpy_dtype
 
 SHARD_BYTES = 5 * 10**9
@@ -88,8 +88,10 @@ def save_model(
     try:
         with bytes_progress("Saving weights", total, use_tqdm) as advance:
             _write_shards(directory, tensors, make, advance)
-        config = {key: value for key, value in source.hf_config.items() if key != "torch_dtype"}
+        text, text_of = text_config(source.hf_config)
+        config = {key: value for key, value in text.items() if key != "torch_dtype"}
         config |= {"dtype": dtype, "tie_word_embeddings": model.config.tie_word_embeddings}
+        config |= {"architectures": [model.config.architecture]} if text_of else {}
         (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         if source.path is not None:
             for file in sorted({file for pattern in _COMPANIONS for file in source.path.glob(pattern)}):
