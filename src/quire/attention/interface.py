@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -153,9 +154,9 @@ class AttentionBatch:
     num_drafts: np.ndarray | None = None  #: int64 [num_seqs]; None without drafts
     first_draft_block: int = 0
 
-    @property
+    @cached_property
     def query_lens(self) -> np.ndarray:
-        return np.diff(self.query_start_loc)
+        return self.query_start_loc[1:] - self.query_start_loc[:-1]
 
 
 class AttentionBackend(Protocol):

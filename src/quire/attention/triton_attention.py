@@ -105,17 +105,17 @@ class _KindPlan:
         spans_of_seq = np.ones_like(counts)
         spans_of_seq[tile_of] = num_spans
         is_cut = spans_of_seq > 1
-        sizes = np.where(is_cut, counts * spans_of_seq, 0)
-        place = np.where(is_cut, np.cumsum(sizes) - sizes, -1)
+        sizes = counts * spans_of_seq * is_cut
+        place = sizes.cumsum() - sizes
         seq = tile_of[unit_of]
         at = (first_span[unit_of] + part) * span
-        columns = (
+        units = np.array((
             seqs[seq], tokens[seq], counts[seq], contexts[seq], first_row[unit_of], np.maximum(at, begin[unit_of]),
             np.minimum(at + span, end[unit_of]), np.where(is_cut[seq], place[seq] + part, -1), spans_of_seq[seq],
-        )  # fmt: skip
-        cut_of, query = _expand(np.where(is_cut, counts, 0))
+        )).T  # fmt: skip
+        cut_of, query = _expand(counts * is_cut)
         merges = (tokens[cut_of] + query, place[cut_of] + query * spans_of_seq[cut_of], spans_of_seq[cut_of])
-        return np.stack(columns, 1), np.stack(merges, 1), int(sizes.sum())
+        return units, np.array(merges).T, int(sizes.sum())
 
     def make_room(self, num_places: int) -> None:
         shape = (num_places, self.layer.num_heads)
@@ -125,8 +125,8 @@ class _KindPlan:
 
 def _expand(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return owner and number of each item: of [2, 1], [0, 0, 1] and [0, 1, 0]."""
-    owners = np.repeat(np.arange(len(counts)), counts)
-    return owners, np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    owners = np.arange(len(counts)).repeat(counts)
+    return owners, np.arange(len(owners)) - (counts.cumsum() - counts).repeat(counts)
 
 
 class TritonAttention:
