@@ -121,6 +121,16 @@ def test_tensors_that_do_not_fit(
         read(tmp_path, model, CONFIG, change(good_tensors()))
 
 
+@pytest.mark.parametrize("prefix", ["model.language_model.", "language_model.model."])
+def test_an_adapter_of_a_multimodal_model_fits_its_text_part(prefix: str, model: CausalLM, tmp_path: Path) -> None:
+    tensors = {name.replace(".model.model.", f".model.{prefix}"): each for name, each in good_tensors().items()}
+    with pytest.raises(ModelConfigError, match="no such linear layer"):
+        read(tmp_path, model, CONFIG, tensors)
+    values: dict[str, Any] = {"architectures": ["Mistral3ForConditionalGeneration"]}
+    values["text_config"] = make_config("llama").to_dict() | {"architectures": ["LlamaForCausalLM"]}
+    read(tmp_path, build_model(read_model_config(values), torch.float32, "meta"), CONFIG, tensors)
+
+
 def test_files_that_are_missing_cut_off_or_no_json(model: CausalLM, tmp_path: Path) -> None:
     read(tmp_path, model, CONFIG, good_tensors())
     weights, config = tmp_path / "adapter_model.safetensors", tmp_path / "adapter_config.json"

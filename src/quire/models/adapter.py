@@ -21,6 +21,7 @@ from quire.models.linear.layer import Linear, Projection
 from quire.models.linear.panel_weight import SERIAL_PRODUCTS, PanelWeight, panel_kernels
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.parallel.split import Share
+from quire.models.registry import text_name
 from quire.models.tensor_file import read_small_file, read_tensors, wrong_file
 from quire.ops.arrays import FLOAT32, Array, DType, as_numpy, as_tensor, name_of, widen
 from quire.system.threads import num_threads
@@ -205,7 +206,7 @@ def _pair(file: Path, tensors: Mapping[str, np.ndarray]) -> dict[str, dict[str, 
 
 
 def _find(file: Path, name: str, model: CausalLM, projections: Mapping[str, Projection]) -> Projection:
-    name = model.model_name(name)
+    name = model.model_name(text_name(name) if model.config.text_of else name)
     found = projections.get(name) or projections.get(model.optional_prefix + name)
     if found is None:
         architecture, num_layers = model.config.architecture, model.config.num_layers

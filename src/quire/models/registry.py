@@ -90,6 +90,12 @@ MULTIMODAL = {
     "Qwen3_5MoeForConditionalGeneration": "Qwen3.5 and 3.6 with experts",
     "Mistral3ForConditionalGeneration": "Mistral Small 3.1 and 3.2, Ministral 3",
 }
+#: Prefixes of names in a multimodal checkpoint's text part, and in the text model.
+_TEXT_PREFIXES = {
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+}
 _SHARED_FIELDS = ("tie_word_embeddings", "dtype", "torch_dtype", "eos_token_id", "quantization_config")
 
 
@@ -101,6 +107,12 @@ def text_config(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
         return config, ""
     shared = {field: config[field] for field in _SHARED_FIELDS if config.get(field) is not None}
     return {**shared, **{field: value for field, value in text.items() if value is not None}}, name
+
+
+def text_name(name: str) -> str:
+    """Return a text model's name of a tensor or layer of a multimodal checkpoint; others are the same."""
+    prefix = next(filter(name.startswith, _TEXT_PREFIXES), "")
+    return _TEXT_PREFIXES.get(prefix, "") + name.removeprefix(prefix)
 
 
 def find_architecture(config: Mapping[str, Any]) -> Architecture:

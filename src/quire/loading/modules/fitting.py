@@ -21,7 +21,7 @@ from quire.models.linear.stored_weight import EncodedRows, StoredParts
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.parallel.split import TensorShare
-from quire.models.registry import ARCHITECTURES, build_model
+from quire.models.registry import ARCHITECTURES, build_model, text_name
 from quire.ops.arrays import DType, name_of
 
 logger = logging.getLogger(__name__)
@@ -71,19 +71,9 @@ def match_entries(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict[s
     return {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
 
 
-#: Prefixes of a multimodal checkpoint's text part, and those of the text model.
-_TEXT_PREFIXES = {
-    "language_model.model.": "model.",
-    "model.language_model.": "model.",
-    "language_model.lm_head.": "lm_head.",
-}
-
-
 def _text_part(entries: Mapping[str, TensorEntry]) -> dict[str, TensorEntry]:
-    found = {name: entry for name, entry in entries.items() if name.startswith("lm_head.")}
-    for prefix, own in _TEXT_PREFIXES.items():
-        found |= {own + name.removeprefix(prefix): each for name, each in entries.items() if name.startswith(prefix)}
-    return found
+    names = {name: text_name(name) for name in entries}
+    return {own: entries[name] for name, own in names.items() if own != name or name.startswith("lm_head.")}
 
 
 def by_model_names(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> Iterator[tuple[str, TensorEntry]]:
