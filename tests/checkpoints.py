@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from parameters import quick
 
@@ -338,3 +339,15 @@ def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides
             del config["attention_bias"], config["mlp_bias"]
             (saved / "config.json").write_text(json.dumps(config))
     return Path(shutil.copytree(saved, directory, dirs_exist_ok=True))
+
+
+def make_multimodal(text: Path, directory: Path) -> Path:
+    """Save a Gemma 3 as the text part of a multimodal checkpoint to `directory` and return it."""
+    directory.mkdir()
+    config: dict[str, Any] = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"}
+    config["text_config"] = json.loads((text / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config))
+    tensors = load_file(text / "model.safetensors").items()
+    own = {name.replace("model.", "model.language_model.", 1): each for name, each in tensors}
+    save_file(own | {"model.vision_tower.layers.2.weight": torch.zeros(9)}, directory / "model.safetensors")
+    return directory

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from checkpoints import make_checkpoint
+from checkpoints import make_checkpoint, make_multimodal
 from gguf_files import write_gguf
 from loading.test_gguf import VARIANTS
 from parameters import quick
@@ -102,14 +102,8 @@ def test_routers_keep_the_digits_of_their_file(variant: str, tmp_path: Path) -> 
 
 
 def test_the_text_part_of_a_multimodal_model_is_saved_as_a_model_of_text(tmp_path: Path) -> None:
-    text, both = make_checkpoint("gemma3", tmp_path / "text"), tmp_path / "both"
-    both.mkdir()
-    tensors = load_file(text / "model.safetensors")
-    own = {name.replace("model.", "model.language_model.", 1): each for name, each in tensors.items()}
-    save_file(own, both / "model.safetensors")
-    config: dict[str, Any] = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"}
-    config["text_config"] = json.loads((text / "config.json").read_text())
-    (both / "config.json").write_text(json.dumps(config))
+    text = make_checkpoint("gemma3", tmp_path / "text")
+    both = make_multimodal(text, tmp_path / "both")
     save_model(resolve_model(str(both)), tmp_path / "saved", use_tqdm=False)
     expected, found = tensors_of(text), tensors_of(tmp_path / "saved")
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())

@@ -20,7 +20,7 @@ from quire.loading.remote import read_pieces
 from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
-from quire.models.registry import build_model
+from quire.models.registry import build_model, text_name
 from quire.ops.arrays import numpy_dtype
 
 
@@ -39,8 +39,11 @@ class TensorOrder:
 
     def layer_of(self, name: str) -> int | None:
         """The layer of a tensor or module by its checkpoint name; None outside layers."""
-        found = self._in_layer.match(name.removeprefix(self.model.optional_prefix))
+        found = self._in_layer.match(self._own(name).removeprefix(self.model.optional_prefix))
         return int(found[1]) if found else None
+
+    def _own(self, name: str) -> str:
+        return text_name(name) if self.model.config.text_of else name
 
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
         """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
@@ -60,7 +63,8 @@ class TensorOrder:
         return found
 
     def _order(self, name: str) -> tuple[int, int, int, str]:
-        rank = self._rank.get(name, self._rank.get(self.model.optional_prefix + name, len(self._rank)))
+        own = self._own(name)
+        rank = self._rank.get(own, self._rank.get(self.model.optional_prefix + own, len(self._rank)))
         if (layer := self.layer_of(name)) is not None:
             return 1, layer, rank, name
         return 0 if rank < self._first_layer else 2, 0, rank, name
