@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_checkpoint, make_multimodal, make_reference
 from parameters import quick
 from quire import LLM, SamplingParams
+from quire.models.model_config import UnsupportedModelError
 from quire.progressive.healing.reference import AbsentLayer, decoder_layers, load_reference, remove_layers
 
 
@@ -95,3 +97,9 @@ def test_layers_that_cannot_be_removed_are_refused(out: list[int], message: str)
     model = make_reference("llama")
     with pytest.raises(ValueError, match=message):
         remove_layers(model, out)
+
+
+def test_a_multimodal_model_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    model = make_multimodal(make_checkpoint("gemma3", tmp_path / "text"), tmp_path / "model")
+    with pytest.raises(UnsupportedModelError, match="save its text part first: quire save --model"):
+        load_reference(str(model))

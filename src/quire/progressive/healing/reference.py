@@ -13,6 +13,7 @@ from quire.loading.checkpoint import checkpoint_dtype, read_headers
 from quire.loading.modules.fill import fill_random
 from quire.loading.modules.fitting import choose_dtype
 from quire.loading.stage_manifest import is_plane_pack
+from quire.models.model_config import UnsupportedModelError
 from quire.models.registry import ARCHITECTURES, build_model
 from quire.text.tokenizer import Tokenizer
 
@@ -28,6 +29,8 @@ def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
     tokenizer."""
     source = resolve_model(name)
     config = source.config  # rejects unsupported models before transformers is imported
+    if config.text_of:
+        raise UnsupportedModelError(f"{name} is multimodal; save its text part first: quire save --model {name} DIR")
     import transformers
 
     if source.path is None:
