@@ -161,13 +161,13 @@ def test_kernels_are_compared_with_torch_before_weights_depend_on_them(monkeypat
 @needs_kernels
 @pytest.mark.slow
 def test_two_ranks_are_as_close_to_the_weights_as_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, multiply = threading.RLock(), TritonWeight.product
+    lock, multiply = threading.RLock(), TritonWeight.write_product
 
-    def product(*arguments: Any) -> Tensor:
+    def write_product(*arguments: Any) -> Tensor:
         with lock:  # ranks are threads, which the interpreter does not know
             return multiply(*arguments)
 
-    monkeypatch.setattr(TritonWeight, "product", product)
+    monkeypatch.setattr(TritonWeight, "write_product", write_product)
     directory = make_checkpoint("llama", tmp_path)
     options = {"device": DEVICE, "quantization": "int4"}
     exact, alone = (logits_of(load(directory, **each), 16) for each in ({"device": DEVICE}, options))
