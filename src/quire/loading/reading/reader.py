@@ -42,8 +42,8 @@ class Run:
 
 
 def position_in_use(name: str) -> float:
-    """Return a tensor's sort key: -1 for embeddings, a layer's index, infinity for the rest."""
-    if match := _LAYER.search(name):
+    """Return a tensor's sort key: -1 for embeddings, a layer's index, infinity for the rest, such as vision towers."""
+    if "_tower." not in name and (match := _LAYER.search(name)):
         return int(match[1])
     return -1 if _EMBEDDING.search(name) else math.inf
 

@@ -46,8 +46,8 @@ class TensorOrder:
         return text_name(name) if self.model.config.text_of else name
 
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
-        Raises ModelLoadError if the tensors do not match the config."""
+        """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head, and
+        the last what a multimodal model has beside text. ModelLoadError if the tensors do not match the config."""
         fitted, matched = fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
         layers = [(path, layer) for path, layer in fitted.weighted_layers() if layer.has_precisions]
         weights = {f"{part}.weight" for path, layer in layers for part, _, _ in layer.parts(path)}
@@ -55,11 +55,12 @@ class TensorOrder:
         self.precise = {
             entry.name for name, entry in matched.items() if name in weights and DTYPE_NAMES.get(entry.dtype) == dtype
         }
+        used = {entry.name for entry in matched.values()}
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
         for name in sorted(entries, key=self._order):
-            layer = self.layer_of(name)
-            found[0 if layer is None else group_of.get(layer, 0)].append(name)
+            layer, is_spare = self.layer_of(name), self.model.config.text_of and name not in used
+            found[-1 if is_spare else 0 if layer is None else group_of.get(layer, 0)].append(name)
         return found
 
     def _order(self, name: str) -> tuple[int, int, int, str]:
