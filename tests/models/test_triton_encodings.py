@@ -37,18 +37,18 @@ def check(found: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
     assert (found.double() - exact).abs().max() <= tolerance * exact.abs().max()
 
 
-@pytest.mark.parametrize("name", quick(["Q4_0", "Q5_1", "Q4_K", "Q6_K", "IQ4_XS", "MXFP4"], OF_FILES))
+@pytest.mark.parametrize("name", quick(["Q4_K", "Q6_K", "IQ4_XS", "MXFP4"], OF_FILES))
 def test_blocks_of_files_decode_and_multiply_as_they_should(name: str) -> None:
-    depth = 768 if gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][0] == 256 else 352
-    rows = random_rows(name, 70, depth)
+    depth = 512 if gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][0] == 256 else 352
+    rows = random_rows(name, 40, depth)
     weight = torch.from_numpy(gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[name])).to(DEVICE)
     encoded = open_blocks(name, torch.from_numpy(rows).to(DEVICE), depth, 0)
     assert torch.equal(encoded.decode(), weight)
-    ids = torch.tensor([69, 0, 7, 0], device=DEVICE)
+    ids = torch.tensor([39, 0, 7, 0], device=DEVICE)
     assert torch.equal(TritonWeight(encoded, torch.float32).rows(ids), weight[ids])
     packed = pack_blocks([BlockRows(name, rows)], depth, torch.float32, DEVICE)
-    for num_rows, dtype in ((1, torch.float32), (20, torch.bfloat16), (70, torch.bfloat16)):
-        x, bias = draw(num_rows, depth, seed=1, dtype=dtype), draw(70, seed=2, dtype=dtype)
+    for num_rows, dtype in ((1, torch.float32), (20, torch.bfloat16)):
+        x, bias = draw(num_rows, depth, seed=1, dtype=dtype), draw(40, seed=2, dtype=dtype)
         check(packed.product(x, bias), x, weight, bias)
 
 
@@ -124,8 +124,7 @@ def test_stacked_parts_of_several_types_take_their_inputs_in_another_order() -> 
     assert packed.num_bytes < 0.4 * 2 * weight.numel()
 
 
-@pytest.mark.parametrize("num_rows", [0, 1, 16, 20])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("num_rows", "dtype"), [(0, torch.bfloat16), (1, torch.float32), (20, torch.bfloat16)])
 def test_a_gated_product_has_the_bits_of_its_parts(num_rows: int, dtype: torch.dtype) -> None:
     gate, up = (quantize(draw(70, 600, seed=seed), 4) for seed in range(2))
     x, bias, up_bias = (draw(*shape, seed=9, dtype=dtype) for shape in ((num_rows, 600), (70,), (70,)))
