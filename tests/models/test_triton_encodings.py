@@ -124,7 +124,9 @@ def test_stacked_parts_of_several_types_take_their_inputs_in_another_order() -> 
     assert packed.num_bytes < 0.4 * 2 * weight.numel()
 
 
-@pytest.mark.parametrize(("num_rows", "dtype"), [(0, torch.bfloat16), (1, torch.float32), (20, torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("num_rows", "dtype"), [(0, torch.bfloat16), (1, torch.bfloat16), (16, torch.float32), (20, torch.bfloat16)]
+)
 def test_a_gated_product_has_the_bits_of_its_parts(num_rows: int, dtype: torch.dtype) -> None:
     gate, up = (quantize(draw(70, 600, seed=seed), 4) for seed in range(2))
     x, bias, up_bias = (draw(*shape, seed=9, dtype=dtype) for shape in ((num_rows, 600), (70,), (70,)))
