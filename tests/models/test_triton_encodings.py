@@ -145,5 +145,7 @@ def test_kernels_are_compared_with_torch_once_for_each_form(monkeypatch: pytest.
     pack_blocks([rows], 64, torch.float32, DEVICE)
     monkeypatch.setattr(TritonWeight, "product", lambda self, x, bias: 2 * x[:, :1].expand(-1, 8))
     pack_blocks([rows], 64, torch.float32, DEVICE)
+    with pytest.raises(ValueError, match="differs by"):  # in spans
+        pack_blocks([BlockRows("Q8_0", random_rows("Q8_0", 8, 768))], 768, torch.float32, DEVICE)
     with pytest.raises(ValueError, match=r"weights of 8 bits differs by .*set QUIRE_KERNELS=none to decode"):
         pack_blocks([rows], 64, torch.bfloat16, DEVICE)

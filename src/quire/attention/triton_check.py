@@ -14,8 +14,8 @@ from quire.attention.triton_attention import TritonAttention
 from quire.ops.triton_check import compare
 
 _CASES = ((299, 1), (30, 20))  # tokens in the cache and in the step: a decode of several parts, and a prompt
-#: Of the largest value, about 2. Torch may round products of float32 to TF32.
-_TOLERANCE = {"float32": 2.5e-3, "float16": 5e-3, "bfloat16": 2e-2}
+#: Of values around one. Torch may round products of float32 to TF32.
+_TOLERANCE = {"float32": 5e-3, "float16": 1e-2, "bfloat16": 4e-2}
 
 
 def check_kernels(attention: TritonAttention) -> None:
@@ -44,7 +44,7 @@ def check_kernels(attention: TritonAttention) -> None:
         k = draw(starts[-1], layer.num_kv_heads, layer.head_dim)
         v = None if layer.has_latent else draw(starts[-1], layer.num_kv_heads, layer.value_dim)
         expected, found = (partial(_attend, backend, batch, index, q, k, v) for backend in backends)
-        compare(f"attention of {layer}", expected, found, tolerance=_TOLERANCE)
+        compare(f"attention of {layer}", expected, found, tolerance=_TOLERANCE, largest=1.0)
 
 
 def _attend(backend: Any, batch: AttentionBatch, *given: Any) -> torch.Tensor:

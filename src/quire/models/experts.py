@@ -240,7 +240,9 @@ def _group(experts: Experts) -> Any:
     from quire.ops.grouped_experts import GroupedExperts
 
     linears = [[getattr(each, name) for each in experts] for name in ("gate_proj", "up_proj", "down_proj")]
-    layers: list[Any] = [[(encoded(linear), linear.own_bias) for linear in each] for each in linears]
+    layers: list[Any] = [
+        [(encoded(linear.packed, linear.weight), linear.own_bias) for linear in each] for each in linears
+    ]
     kinds = [{None if weight is None else weight.kind for weight, _ in each} for each in layers]
     if experts.activation not in _GATINGS or any(len(each) > 1 or None in each for each in kinds):
         return None

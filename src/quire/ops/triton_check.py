@@ -41,12 +41,13 @@ def compare(
     found: Callable[[], torch.Tensor],
     advice: str = "set QUIRE_KERNELS=none to compute with torch",
     tolerance: Mapping[str, float] = TOLERANCE,
+    largest: float | None = None,
 ) -> None:
     """ValueError, with advice, if a kernel's result cannot be computed, or differs by more than a share of the largest
-    value."""
+    value, by default that of `expected`."""
     try:
         right, own = expected(), found()
-        difference = float((own.float() - right.float()).abs().max() / right.abs().max())
+        difference = float((own.float() - right.float()).abs().max() / (largest or right.abs().max()))
         problem = (
             "" if difference <= tolerance[name_of(right.dtype)] else f"differs by {difference:.2g} of the largest value"
         )

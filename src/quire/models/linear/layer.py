@@ -172,7 +172,8 @@ class Linear(WeightLayer):
         packed, other = self.packed, cast(Any, up.packed)
         if not isinstance(packed, KernelWeight):
             kind = getattr(packed, "kind", None)  # of a weight that Triton decodes
-            if kind is None or kind != getattr(other, "kind", None) or self.adapter or up.adapter:
+            has_adapter = self.adapter is not None or up.adapter is not None
+            if kind is None or kind != getattr(other, "kind", None) or has_adapter:
                 return ops.gated_product(self(x), up(x))
             return cast(Any, packed).gated_product(x, self.bias, other, up.bias)
         own = self._adapter_output(x)

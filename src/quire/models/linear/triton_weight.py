@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from quire.ops.encoded_weight import EncodedWeight, Form, operands_of, plain_wei
 from quire.ops.on_triton import gated_product
 from quire.ops.triton_check import compare
 
-if TYPE_CHECKING:
-    from quire.models.linear.layer import Linear
-
 _PROGRAMS = 512  # tiles of outputs times spans, if that leaves spans of `_SPAN` inputs
 _SPAN = 1024
 _FEW_ROWS = 64
@@ -36,7 +33,7 @@ _CHECKED: set[Any] = set()  #: forms whose kernels work here
 class TritonWeight:
     """See `PackedWeight`. On a GPU, or in main memory for Triton's interpreter."""
 
-    def __init__(self, weight: EncodedWeight, dtype: torch.dtype) -> None:
+    def __init__(self, weight: EncodedWeight, dtype: torch.dtype, *, is_cut: bool = True) -> None:
         self.encoded, self.device, form = weight, weight.numbers.device, weight.form
         self.kind = (weight.width, weight.depth, *weight.kind)  #: weights of one kind share a launch
         per_byte = 1 if form.bits == 8 else 2
@@ -45,7 +42,8 @@ class TritonWeight:
         self._span = -(-num_units // num_spans) * form.unit // per_byte
         self._num_spans = -(-weight.row_size // self._span)
         num_tiles = max(2 * triton.cdiv(weight.width, _COLUMNS), _FEW_TILES)
-        self._counts = torch.zeros(num_tiles, dtype=torch.int32, device=self.device) if self._num_spans > 1 else None
+        self.is_cut = is_cut and self._num_spans > 1  #: whether few rows are computed in spans
+        self._counts = torch.zeros(num_tiles, dtype=torch.int32, device=self.device) if self.is_cut else None
         self.num_bytes = weight.num_bytes
         self._dtype = dtype  #: of rows
 
@@ -147,24 +145,24 @@ def pack_blocks(
     return StackedWeight(weights, None if order is None else as_tensor(order).to(device, torch.int64))
 
 
-def encoded(linear: Linear) -> EncodedWeight | None:
-    """Return a layer's weight on a GPU; None if kernels would not read it."""
-    if isinstance(linear.packed, TritonWeight):
-        return linear.packed.encoded
-    weight: Any = linear.weight
-    return None if linear.packed is not None or not weight.is_contiguous() else plain_weight(weight)
+def encoded(packed: Any, weight: Any) -> EncodedWeight | None:
+    """Return a layer's packed weight on a GPU, or its plain one; None if kernels would not read it."""
+    if isinstance(packed, TritonWeight):
+        return packed.encoded
+    return None if packed is not None or not weight.is_contiguous() else plain_weight(weight)
 
 
 def _checked(weight: EncodedWeight, dtype: torch.dtype, advice: str) -> TritonWeight:
-    """Compare products of the first weight of a form with torch's, before requests depend on them. The kernels are
-    compiled here, or read from Triton's cache."""
-    if (key := (*weight.kind, dtype, weight.numbers.device)) not in _CHECKED:
+    """Compare products of the first weight of a form with torch's, before requests depend on them, in spans and whole.
+    The kernels are compiled here, or read from Triton's cache."""
+    found = TritonWeight(weight, dtype)
+    if (key := (*weight.kind, found.is_cut, dtype, weight.numbers.device)) not in _CHECKED:
         some, generator = weight.first_rows(_CHECKED_ROWS), torch.Generator().manual_seed(0)
         x = torch.randn((_FEW_ROWS + 6, weight.depth), generator=generator).to(weight.numbers.device, dtype)
         expected = (x.double() @ some.decode().double().T).to(dtype)
         for num_rows in (1, 20, len(x)):
             right = partial(expected.__getitem__, slice(num_rows))
-            product = partial(TritonWeight(some, dtype).product, x[:num_rows], None)
+            product = partial(TritonWeight(some, dtype, is_cut=found.is_cut).product, x[:num_rows], None)
             compare(f"weights of {weight.form.bits} bits", right, product, advice)
         _CHECKED.add(key)
-    return TritonWeight(weight, dtype)
+    return found
