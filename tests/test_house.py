@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "quire"
 
-MAX_LINES = 72_937
+MAX_LINES = 72_944
 MAX_FILE_LINES = 500
 MAX_CLASS_LINES = 400
 MAX_FUNCTION_LINES = 60

@@ -123,6 +123,17 @@ def test_an_interrupted_save_leaves_an_empty_directory(
     save_model(source, tmp_path, use_tqdm=False)
 
 
+def test_a_save_that_fails_leaves_what_others_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def another_writes(_: int) -> None:
+        (tmp_path / "notes.txt").write_text("kept")
+        raise OSError("full")
+
+    monkeypatch.setattr("os.fsync", another_writes)
+    with pytest.raises(ValueError, match="cannot be written"):
+        save_model(resolve_model("random:tiny"), tmp_path, use_tqdm=False)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize("variant", ["granite4-moe", "gemma4-moe"])
 def test_a_model_whose_experts_transformers_stacks_is_refused(variant: str, tmp_path: Path) -> None:
     source = resolve_model(str(make_checkpoint(variant, tmp_path / "model")))

@@ -59,8 +59,8 @@ def save_model(
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write config.json, weights (dtype auto is that of loading; shards of `shard_bytes`) and a checkpoint's tokenizer
-    files to a new or empty directory, which is empty after an error. ValueError if the checkpoint cannot be read or the
-    directory not be used."""
+    files to a new or empty directory. They are removed after an error. ValueError if the checkpoint cannot be read or
+    the directory not be used."""
     entries: dict[str, TensorEntry] = {}
     if source.path is None:
         model = build_model(source.config, _choose(dtype, source.config, None), "meta")
@@ -85,21 +85,24 @@ def save_model(
     make = _maker(model, entries, seed)
     total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
+    made: list[Path] = []
     try:
         with bytes_progress("Saving weights", total, use_tqdm) as advance:
-            _write_shards(directory, tensors, make, advance)
+            _write_shards(directory, tensors, make, advance, made)
         text, text_of = text_config(source.hf_config)
         config = {key: value for key, value in text.items() if key != "torch_dtype"}
         config |= {"dtype": dtype, "tie_word_embeddings": model.config.tie_word_embeddings}
         config |= {"architectures": [model.config.architecture]} if text_of else {}
-        (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        made.append(directory / "config.json")
+        made[-1].write_text(json.dumps(config, indent=2) + "\n")
         if source.path is not None:
             for file in sorted({file for pattern in _COMPANIONS for file in source.path.glob(pattern)}):
                 check_inside(source.path, file)
-                shutil.copyfile(file, directory / file.name)
+                made.append(directory / file.name)
+                shutil.copyfile(file, made[-1])
     except BaseException as error:
-        for file in directory.iterdir():
-            file.unlink()
+        for file in made:
+            file.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
         raise
@@ -193,7 +196,9 @@ def _write_shards(
     tensors: list[_SavedTensor],
     make: Callable[[_SavedTensor], np.ndarray],
     advance: Callable[[int], None],
+    made: list[Path],
 ) -> None:
+    """Write the weights, and append the files to `made`."""
     stored_as = {numpy_dtype(known): name for name, known in DTYPE_NAMES.items()}
     count = tensors[-1].shard + 1
     weight_map: dict[str, str] = {}
@@ -202,6 +207,7 @@ def _write_shards(
         of_shard = list(group)
         weight_map |= {tensor.saved_name: name for tensor in of_shard}
         with (directory / name).open("xb") as file:
+            made.append(directory / name)
             rows = ((each.saved_name, stored_as[each.dtype], each.shape, each.num_bytes) for each in of_shard)
             file.write(tensors_header(rows))
             for tensor in of_shard:
@@ -212,7 +218,8 @@ def _write_shards(
             os.fsync(file.fileno())
     if count > 1:
         index = {"metadata": {"total_size": sum(tensor.num_bytes for tensor in tensors)}, "weight_map": weight_map}
-        (directory / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
+        made.append(directory / INDEX_FILE)
+        made[-1].write_text(json.dumps(index, indent=2) + "\n")
 
 
 def tensors_header(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
